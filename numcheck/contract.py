@@ -1,0 +1,163 @@
+"""The Contract: what a kernel promises about rounding, summation, order, shapes and memory.
+
+A Contract is written once and read for a Case: `contract.policy(case)` is the rounding Policy that the
+readings (`numcheck.reading`) take, since an accumulation tree belongs to the launch and so to the Case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from numcheck.case import DTYPES, Case
+from numcheck.errors import InvalidSpec
+
+OrderPromise = Literal["single", "fixed", "any"]
+ORDER_PROMISES: tuple[OrderPromise, ...] = ("single", "fixed", "any")
+
+T = TypeVar("T")
+# A value, or that value as a function of the Case.
+PerCase = T | Callable[[Case], T]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A point rounds to `dtype`: to nearest even, or towards zero."""
+
+    dtype: str
+    mode: Literal["nearest", "truncate"] = "nearest"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (*DTYPES, "data"):
+            raise InvalidSpec(
+                f"rounds to {self.dtype!r}; allowed: {', '.join(DTYPES)} or 'data' (the Case's dtype)"
+            )
+        if self.mode not in ("nearest", "truncate"):
+            raise InvalidSpec(f"rounding mode {self.mode!r}; allowed: nearest, truncate")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """How a sum accumulates.
+
+    tree: "sequential" in the order of the oracle's terms; "pairwise"; "any" for an unknown tree (a torch
+    reduction, float atomics), for which the sequential tree is the upper bound.
+    block: above 0, the terms are cut in blocks of that many; a block is summed pairwise, the blocks by `tree`.
+    rounding: of each partial sum; tensor cores truncate. products: False where a term is exact before the
+    add (FMA), True where it is itself rounded to `dtype` first.
+    dot: precision of a matrix product's inputs; "tf32" rounds FP32 inputs to 10 explicit bits.
+    """
+
+    dtype: str = "fp32"
+    tree: Literal["sequential", "pairwise", "any"] = "any"
+    block: int = 0
+    rounding: Literal["nearest", "truncate"] = "nearest"
+    products: bool = True
+    dot: Literal["ieee", "tf32"] = "ieee"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InvalidSpec(f"a sum accumulates in {self.dtype!r}; allowed: {', '.join(DTYPES)}")
+        if self.tree not in ("sequential", "pairwise", "any"):
+            raise InvalidSpec(f"sum tree {self.tree!r}; allowed: sequential, pairwise, any")
+        if self.block < 0:
+            raise InvalidSpec(f"sum block {self.block}; it must be 0 (none) or the terms in a block")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A Contract's rounding for one Case: which points round, and how each sum accumulates.
+
+    `sums[""]` is the default for a total that is not named.
+    """
+
+    rounds: Mapping[str, Rounding]
+    sums: Mapping[str, Sum]
+
+    def sum_of(self, name: str) -> Sum:
+        """How the total called `name` accumulates."""
+        return self.sums.get(name, self.sums[""])
+
+    def with_rounds(self, rounds: Mapping[str, Rounding]) -> Policy:
+        """The same sums under other rounding points: a candidate of the policy fingerprint."""
+        return Policy(MappingProxyType(dict(rounds)), self.sums)
+
+
+def _no_reason(case: Case) -> str | None:
+    return None
+
+
+def _no_bytes(case: Case) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a kernel promises, as a function of the Case.
+
+    rounds: point name -> dtype ("bf16", ..., or "data" for the Case's dtype) or Rounding. A point that is not
+      named does not round. A point that rounds to its accumulator's own dtype is no rounding point: leave it out.
+    accumulate: a dtype name or Sum for every total, or a mapping total name -> either ("" is the default).
+    order: output -> "single" (one writer an address; claimed, then proven), "fixed" (the default) or "any".
+    dtypes: data dtypes that the kernel takes; empty: those that `rounds` leaves open.
+    legal: a reason why a Case is outside the promise, or None. Such a Case is never judged; the edges law
+      checks that it is refused loudly where `refuses` says so.
+    refuses: True where the kernel itself raises for Cases that are not legal.
+    workspace: bytes that the kernel allocates beyond its inputs and outputs, for a Case.
+    """
+
+    rounds: PerCase[Mapping[str, str | Rounding]] = field(default_factory=dict)
+    accumulate: PerCase[str | Sum | Mapping[str, str | Sum]] = "fp32"
+    order: PerCase[Mapping[str, OrderPromise]] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
+    legal: Callable[[Case], str | None] = _no_reason
+    refuses: bool = False
+    workspace: Callable[[Case], int] = _no_bytes
+
+    def __post_init__(self) -> None:
+        for dtype in self.dtypes:
+            if dtype not in DTYPES:
+                raise InvalidSpec(f"contract dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
+        if not callable(self.order):
+            for output, promise in self.order.items():
+                _check_promise(output, promise)
+        if not callable(self.rounds):
+            for point in self.rounds.values():
+                _rounding(point)
+
+    def policy(self, case: Case) -> Policy:
+        """The rounding Policy for `case`, with "data" resolved to the Case's dtype."""
+        rounds = {name: _resolve(_rounding(r), case) for name, r in _at(self.rounds, case).items()}
+        accumulate = _at(self.accumulate, case)
+        named = dict(accumulate) if isinstance(accumulate, Mapping) else {"": accumulate}
+        sums = {name: _sum(s) for name, s in {"": "fp32", **named}.items()}
+        return Policy(MappingProxyType(rounds), MappingProxyType(sums))
+
+    def order_of(self, output: str, case: Case) -> OrderPromise:
+        """The order promise of `output`; "fixed" where none is given."""
+        promise = _at(self.order, case).get(output, "fixed")
+        _check_promise(output, promise)
+        return promise
+
+
+def _at(value: PerCase[T], case: Case) -> T:
+    return value(case) if callable(value) else value
+
+
+def _rounding(value: str | Rounding) -> Rounding:
+    return Rounding(value) if isinstance(value, str) else value
+
+
+def _resolve(rounding: Rounding, case: Case) -> Rounding:
+    return Rounding(case.dtype, rounding.mode) if rounding.dtype == "data" else rounding
+
+
+def _sum(value: str | Sum) -> Sum:
+    return Sum(value) if isinstance(value, str) else value
+
+
+def _check_promise(output: str, promise: str) -> None:
+    if promise not in ORDER_PROMISES:
+        raise InvalidSpec(f"order of {output!r} is {promise!r}; allowed: {', '.join(ORDER_PROMISES)}")

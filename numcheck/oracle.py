@@ -1,0 +1,206 @@
+"""The Oracle: a problem's truth. It knows its mathematics and no implementation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from numcheck.case import LAYOUTS, REGIMES, Case, Fact
+from numcheck.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Dims = tuple[str | int, ...] | Callable[[Case], tuple[int, ...]]
+# How an input's values are drawn: "data" follows the Case's regime, "unit" is uniform on (0, 1), "gain" uniform
+# on (0, 2). Anything else is a function (case, name) -> FP64 values built on `numcheck.sample.Counter`.
+Fill = Literal["data", "unit", "gain"] | Callable[[Case, str], Any]
+
+
+class Reading(Protocol):
+    """One way to read an oracle's named points; see `numcheck.reading` for the four."""
+
+    def at(self, name: str, value: Any) -> Any:
+        """The value at the point `name`, rounded, disturbed or left alone."""
+
+    def total(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
+        """The sum of `terms` over `dim`; the total that makes an output carries that output's name."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input tensor: its name, its dims (size names or numbers), its dtype ("data": the Case's), its values.
+
+    grad: whether the VJP has a gradient for it, called `d_` + name.
+    """
+
+    name: str
+    dims: Dims
+    dtype: str = "data"
+    fill: Fill = "data"
+    grad: bool = True
+
+    def shape(self, case: Case) -> tuple[int, ...]:
+        """The shape for `case`."""
+        return _shape(self.dims, case)
+
+    def dtype_for(self, case: Case) -> str:
+        """The dtype for `case`, with "data" resolved."""
+        return case.dtype if self.dtype == "data" else self.dtype
+
+
+@dataclass(frozen=True)
+class Output:
+    """A forward output (`out`) or a gradient (`d_x`): its name, dims and dtype.
+
+    saved: the VJP takes this forward output, under its own name. cotangent: it has one, called `d_` + name.
+    """
+
+    name: str
+    dims: Dims
+    dtype: str = "data"
+    saved: bool = False
+    cotangent: bool = True
+
+    def shape(self, case: Case) -> tuple[int, ...]:
+        """The shape for `case`."""
+        return _shape(self.dims, case)
+
+    def dtype_for(self, case: Case) -> str:
+        """The dtype for `case`, with "data" resolved."""
+        return case.dtype if self.dtype == "data" else self.dtype
+
+
+@dataclass(frozen=True)
+class CaseSpace:
+    """Which Cases a problem has.
+
+    sizes: name -> (smallest, largest) for drawing, both included; a size may also be an explicit tuple of
+      allowed values given under `choices`. facts: name -> allowed values, simplest (most teeth) first.
+    edges: named Cases that always run under the edges law (empty, dead, boundary).
+    grid: name -> values of a size, dtype, layout, offset, regime or fact: the named grid, taken whole where
+      small and pairwise where large.
+    tiny: Cases small enough for the mpmath twin, used by the certificate.
+    """
+
+    sizes: Mapping[str, tuple[int, int]]
+    choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("fp32", "bf16")
+    regimes: tuple[str, ...] = REGIMES
+    layouts: tuple[str, ...] = LAYOUTS
+    offsets: tuple[int, ...] = (0, 1, 2, 3)
+    grid: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
+    edges: tuple[Case, ...] = ()
+    tiny: tuple[Case, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cancellation:
+    """A Case in which a small exact result is made of large terms, with the tensors that make it so.
+
+    values: input name -> FP64 nested lists, taken instead of drawn values; exact: output -> the exact result.
+    """
+
+    name: str
+    case: Case
+    values: Mapping[str, Any]
+    exact: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """An exact or bounded relation of a problem: `transform` changes a Sample, `back` maps the outputs back.
+
+    exact: the bits must agree; otherwise the difference is bounded by the two radii. Takes and returns
+    name -> tensor mappings (inputs and cotangents), so that a family declares only what applies to it.
+    """
+
+    name: str
+    transform: Callable[[Case, dict[str, Tensor]], dict[str, Tensor] | None]
+    back: Callable[[Case, dict[str, Tensor]], dict[str, Tensor]]
+    exact: bool = True
+
+
+Forward = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A problem's truth, one value to import.
+
+    forward(read, **inputs) -> {output: value} and vjp(read, **inputs, **saved, **cotangents) -> {d_input: value},
+    both in FP64 torch arithmetic with each rounding point named by `read.at` and each sum by `read.total`.
+    The same code runs on (value, radius) pairs, so it uses the operators and torch functions that
+    `numcheck.reading.Ball` knows. `vjp=None` falls back to autograd of the forward and is labelled so.
+
+    twin(mp, case, **inputs) -> {output: nested lists}: the forward once more in mpmath, for the certificate;
+      None labels the oracle UNCERTIFIED.
+    policies: name -> rounds: the alternative roundings that the policy fingerprint tries, the usual one first.
+    batch: name of the size that batch slicing cuts (axis 0 of every input that has it), or "".
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    forward: Forward
+    space: CaseSpace
+    vjp: Forward | None = None
+    gradients: tuple[Output, ...] = ()
+    twin: Callable[..., dict[str, Any]] | None = None
+    policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    batch: str = ""
+    cancellations: tuple[Cancellation, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        names = [t.name for t in (*self.inputs, *self.outputs)]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidSpec(
+                    f"oracle {self.name}: {name!r} is declared twice; inputs and outputs need names of their own"
+                )
+        if not self.gradients:
+            object.__setattr__(self, "gradients", tuple(_gradient(i) for i in self.inputs if i.grad))
+
+    @property
+    def results(self) -> tuple[Output, ...]:
+        """Everything that is judged: the forward outputs, then the gradients."""
+        return (*self.outputs, *self.gradients)
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """Names of the forward outputs that the VJP takes."""
+        return tuple(o.name for o in self.outputs if o.saved)
+
+    @property
+    def cotangents(self) -> tuple[Output, ...]:
+        """The cotangent tensors, one for each differentiable output, called `d_` + name."""
+        return tuple(Output("d_" + o.name, o.dims, o.dtype) for o in self.outputs if o.cotangent)
+
+    def result(self, name: str) -> Output:
+        """The declared output or gradient called `name`."""
+        for output in self.results:
+            if output.name == name:
+                return output
+        raise InvalidSpec(
+            f"oracle {self.name} has no output {name!r}; it has {', '.join(o.name for o in self.results)}"
+        )
+
+
+def _gradient(source: Input) -> Output:
+    return Output("d_" + source.name, source.dims, source.dtype, cotangent=False)
+
+
+def _shape(dims: Dims, case: Case) -> tuple[int, ...]:
+    if callable(dims):
+        return dims(case)
+    return tuple(d if isinstance(d, int) else case[d] for d in dims)
+
+
+def full_grid(grid: Mapping[str, tuple[Fact, ...]]) -> list[dict[str, Fact]]:
+    """Every combination of a grid's values, as dicts."""
+    return [dict(zip(grid, row, strict=True)) for row in itertools.product(*grid.values())]

@@ -1,0 +1,136 @@
+"""KernelSpec: a named claim. These callables compute this Oracle under this Contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from numcheck.capability import Capability, Device, Probe, always
+from numcheck.case import Case
+from numcheck.contract import Contract
+from numcheck.errors import InvalidSpec
+from numcheck.oracle import Oracle
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Kernel = Callable[..., dict[str, "Tensor"]]
+
+
+def _launches(case: Case) -> bool:
+    return all(value > 0 for _, value in case.sizes)
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernel and what it promises.
+
+    forward(**inputs) -> {output: tensor}; vjp(**inputs, **saved, **cotangents) -> {d_input: tensor}. Either may be
+    None: a backward alone gets its saved outputs from the oracle, rounded once.
+
+    must_run: Triton functions or name patterns (fnmatch) of kernels that have to be seen running; () means
+      torch operators, which are recorded as Evidence.
+    writers(case) -> {output: writers per address}: the ownership map, for devices where writers cannot be measured.
+    launches(case): whether a Case launches anything (a Case of zero rows does not).
+    compiled: the spec claims that torch.compile gives the same bits.
+    caps: output -> flat relL2 cap, added to the derived gates and never in their place.
+    pins: autotuned kernels held to one of their configs; made by `pinned`.
+    """
+
+    name: str
+    oracle: Oracle
+    forward: Kernel | None = None
+    vjp: Kernel | None = None
+    contract: Contract = field(default_factory=Contract)
+    must_run: tuple[object, ...] = ()
+    capability: Probe = always
+    writers: Callable[[Case], Mapping[str, int]] | None = None
+    launches: Callable[[Case], bool] = _launches
+    compiled: bool = False
+    caps: Mapping[str, float] = field(default_factory=dict)
+    pins: tuple[tuple[Any, int], ...] = ()
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        if self.forward is None and self.vjp is None:
+            raise InvalidSpec(f"spec {self.name}: give it a forward, a vjp, or both")
+        known = {o.name for o in self.oracle.results}
+        order = {} if callable(self.contract.order) else self.contract.order
+        for output in (*order, *self.caps):
+            if output not in known:
+                raise InvalidSpec(
+                    f"spec {self.name}: no output {output!r}; {self.oracle.name} has {', '.join(sorted(known))}"
+                )
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Names of the outputs that this spec computes."""
+        forward = [o.name for o in self.oracle.outputs] if self.forward else []
+        backward = [g.name for g in self.oracle.gradients] if self.vjp else []
+        return (*forward, *backward)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Data dtypes that the spec takes: the Contract's, or those that its roundings leave open.
+
+        An output of the data's dtype that always rounds to bf16 admits bf16 Cases only.
+        """
+        if self.contract.dtypes:
+            return self.contract.dtypes
+        return tuple(d for d in self.oracle.space.dtypes if self._fits(d))
+
+    def _fits(self, dtype: str) -> bool:
+        if callable(self.contract.rounds):
+            return True
+        for name, rounding in self.contract.rounds.items():
+            target = rounding if isinstance(rounding, str) else rounding.dtype
+            is_data = any(o.name == name and o.dtype == "data" for o in self.oracle.results)
+            if is_data and target not in ("data", dtype):
+                return False
+        return True
+
+    def illegal(self, case: Case) -> str | None:
+        """Why `case` is outside the promise, or None where it is inside."""
+        if case.dtype not in self.dtypes:
+            return f"takes {', '.join(self.dtypes)} data, not {case.dtype}"
+        return self.contract.legal(case)
+
+    def available(self, device: Device) -> Capability:
+        """Whether the spec can run on `device` here; shared by dispatch, skip and report."""
+        return self.capability(device)
+
+    def but(self, **changes: Any) -> KernelSpec:
+        """This spec with some fields changed: a variant, or a claim to be refuted."""
+        return replace(self, **changes)
+
+    def claiming(self, **order: Any) -> KernelSpec:
+        """This spec with another order promise for some outputs: `spec.claiming(d_post="fixed")`."""
+        if callable(self.contract.order):
+            raise InvalidSpec(
+                f"spec {self.name}: its order promise is a function of the Case; replace it whole"
+            )
+        return replace(self, contract=replace(self.contract, order={**self.contract.order, **order}))
+
+    def pinned(self, *kernels: Any) -> tuple[KernelSpec, ...]:
+        """One spec for each config of the autotuned `kernels`, each held to that config."""
+        variants: tuple[KernelSpec, ...] = (self,)
+        for kernel in kernels:
+            count = len(kernel.configs)
+            variants = tuple(
+                replace(v, name=f"{v.name}[{i}]" if count > 1 else v.name, pins=(*v.pins, (kernel, i)))
+                for v in variants
+                for i in range(count)
+            )
+        return variants
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A declared broken variant: `spec` is wrong in the way `doc` says, and `law` must catch it."""
+
+    spec: KernelSpec
+    law: str
+    doc: str
+    source: str = ""
+    honest: KernelSpec | None = None
