@@ -18,8 +18,6 @@ OrderPromise = Literal["single", "fixed", "any"]
 ORDER_PROMISES: tuple[OrderPromise, ...] = ("single", "fixed", "any")
 
 T = TypeVar("T")
-# A value, or that value as a function of the Case.
-PerCase = T | Callable[[Case], T]
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,7 @@ class Rounding:
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, "data"):
-            raise InvalidSpec(
-                f"rounds to {self.dtype!r}; allowed: {', '.join(DTYPES)} or 'data' (the Case's dtype)"
-            )
+            raise InvalidSpec(f"rounds to {self.dtype!r}; allowed: {', '.join(DTYPES)} or 'data' (the Case's dtype)")
         if self.mode not in ("nearest", "truncate"):
             raise InvalidSpec(f"rounding mode {self.mode!r}; allowed: nearest, truncate")
 
@@ -64,6 +60,11 @@ class Sum:
             raise InvalidSpec(f"sum tree {self.tree!r}; allowed: sequential, pairwise, any")
         if self.block < 0:
             raise InvalidSpec(f"sum block {self.block}; it must be 0 (none) or the terms in a block")
+
+
+Rounds = Mapping[str, str | Rounding]
+Accumulate = str | Sum | Mapping[str, str | Sum]
+Promises = Mapping[str, OrderPromise]
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ class Contract:
     workspace: bytes that the kernel allocates beyond its inputs and outputs, for a Case.
     """
 
-    rounds: PerCase[Mapping[str, str | Rounding]] = field(default_factory=dict)
-    accumulate: PerCase[str | Sum | Mapping[str, str | Sum]] = "fp32"
-    order: PerCase[Mapping[str, OrderPromise]] = field(default_factory=dict)
+    rounds: Rounds | Callable[[Case], Rounds] = field(default_factory=dict)
+    accumulate: Accumulate | Callable[[Case], Accumulate] = "fp32"
+    order: Promises | Callable[[Case], Promises] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ()
     legal: Callable[[Case], str | None] = _no_reason
     refuses: bool = False
@@ -142,7 +143,7 @@ class Contract:
         return promise
 
 
-def _at(value: PerCase[T], case: Case) -> T:
+def _at(value: T | Callable[[Case], T], case: Case) -> T:
     return value(case) if callable(value) else value
 
 

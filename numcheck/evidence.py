@@ -58,9 +58,7 @@ class Evidence:
         """A plain JSON object."""
         return {
             "backend": self.backend,
-            "launches": [
-                [launch.kernel, list(launch.grid) if launch.grid else None] for launch in self.launches
-            ],
+            "launches": [[launch.kernel, list(launch.grid) if launch.grid else None] for launch in self.launches],
             "operators": list(self.operators),
             "footprints": {
                 name: {

@@ -157,7 +157,7 @@ class Oracle:
     source: str = ""
 
     def __post_init__(self) -> None:
-        names = [t.name for t in (*self.inputs, *self.outputs)]
+        names = [i.name for i in self.inputs] + [o.name for o in self.outputs]
         for name in names:
             if names.count(name) > 1:
                 raise InvalidSpec(

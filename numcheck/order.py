@@ -44,9 +44,7 @@ def orders(case_key: str, programs: int, count: int) -> tuple[Order, ...]:
         return ()
     if programs <= ENUMERATED:
         distinct = [
-            Order("exact", k)
-            for k, p in enumerate(itertools.permutations(range(programs)))
-            if k and p[0] < p[1]
+            Order("exact", k) for k, p in enumerate(itertools.permutations(range(programs))) if k and p[0] < p[1]
         ]
         # The reversed order (or its twin with the first two swapped) first: it moves every addend.
         return tuple(reversed(distinct))[:count]

@@ -107,9 +107,7 @@ class KernelSpec:
     def claiming(self, **order: Any) -> KernelSpec:
         """This spec with another order promise for some outputs: `spec.claiming(d_post="fixed")`."""
         if callable(self.contract.order):
-            raise InvalidSpec(
-                f"spec {self.name}: its order promise is a function of the Case; replace it whole"
-            )
+            raise InvalidSpec(f"spec {self.name}: its order promise is a function of the Case; replace it whole")
         return replace(self, contract=replace(self.contract, order={**self.contract.order, **order}))
 
     def pinned(self, *kernels: Any) -> tuple[KernelSpec, ...]:

@@ -100,9 +100,7 @@ class Verdict:
         return {
             "status": self.status.name,
             "claim": self.claim,
-            "outputs": {
-                k: {"status": v.status.name, "why": v.why, "where": v.where} for k, v in self.outputs.items()
-            },
+            "outputs": {k: {"status": v.status.name, "why": v.why, "where": v.where} for k, v in self.outputs.items()},
             "gates": [g.to_json() for g in self.gates],
             "rungs": [r.to_json() for r in self.rungs],
             "hashes": dict(self.hashes),
@@ -121,9 +119,7 @@ def accuracy_status(gates: Iterable[Gate]) -> OutputVerdict:
     gates = tuple(gates)
     failed = [g for g in gates if not g.held]
     if failed:
-        return OutputVerdict(
-            Status.FAIL, "; ".join(f"{g.kind} {g.value:.6g} beyond {g.limit:.6g}" for g in failed)
-        )
+        return OutputVerdict(Status.FAIL, "; ".join(f"{g.kind} {g.value:.6g} beyond {g.limit:.6g}" for g in failed))
     if not gates or all(g.vacuous for g in gates):
         why = gates[0].vacuous if gates else "no gate applies"
         return OutputVerdict(Status.VACUOUS, why)
