@@ -45,9 +45,9 @@ class Case:
         for name, value in (*self.sizes, ("offset", self.offset), ("seed", self.seed)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InvalidCase(f"{name}={value!r}, but it must be an integer of at least 0")
-        for name, value in self.facts:
-            if not isinstance(value, bool | int | float | str):
-                raise InvalidCase(f"fact {name}={value!r}, but a fact is a bool, int, float or str")
+        for name, fact in self.facts:
+            if not isinstance(fact, bool | int | float | str):
+                raise InvalidCase(f"fact {name}={fact!r}, but a fact is a bool, int, float or str")
 
     @classmethod
     def of(
