@@ -131,7 +131,7 @@ class Contract:
     def policy(self, case: Case) -> Policy:
         """The rounding Policy for `case`, with "data" resolved to the Case's dtype."""
         rounds = {name: _resolve(_rounding(r), case) for name, r in _at(self.rounds, case).items()}
-        accumulate: Accumulate = _at(self.accumulate, case)
+        accumulate = self.accumulate(case) if callable(self.accumulate) else self.accumulate
         named: Mapping[str, str | Sum] = accumulate if isinstance(accumulate, Mapping) else {"": accumulate}
         sums = {name: _sum(s) for name, s in {"": "fp32", **named}.items()}
         return Policy(MappingProxyType(rounds), MappingProxyType(sums))
