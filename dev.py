@@ -46,7 +46,7 @@ for line in wanted:
 
 
 def main(argv: list[str]) -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - it is the older Python that has to be told
         return fail(
             f"Python {sys.version.split()[0]} found, but numcheck needs 3.11 or newer; run this with python3.11"
         )
