@@ -26,7 +26,7 @@ def main(options: argparse.Namespace) -> int:
         facts = row(spec, device)
         order = ", ".join(f"{k}: {v}" for k, v in facts["order"].items()) or "fixed"
         print(
-            f"{spec.name:<{width}}  {spec.oracle.name}; {'/'.join(facts['dtypes'])}; order {order}; {facts['available']}"
+            f"{spec.name:<{width}}  {facts['oracle']}; {'/'.join(facts['dtypes'])}; order {order}; {facts['available']}"
         )
     print()
     for law in LAWS:
