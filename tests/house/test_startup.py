@@ -28,5 +28,17 @@ except SystemExit:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
-    for command in "doctor list run replay shrink certify alarms bench render merge init".split():
+    for command in [
+        "doctor",
+        "list",
+        "run",
+        "replay",
+        "shrink",
+        "certify",
+        "alarms",
+        "bench",
+        "render",
+        "merge",
+        "init",
+    ]:
         assert f"    {command} " in done.stdout
