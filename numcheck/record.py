@@ -160,6 +160,13 @@ class Writer:
         self.row(kind, **head, **body, **verdict.to_json())
 
 
+def append_certificates(path: PathLike, certificates: Sequence[Mapping[str, Any]]) -> None:
+    """Append certificates to a records file, as a run of their own."""
+    with Writer(path, new_run()) as writer:
+        for certificate in certificates:
+            writer.certificate(certificate)
+
+
 def line(row: Mapping[str, Any]) -> str:
     """`row` as one line of strict ASCII JSON."""
     return json.dumps(plain(row), separators=(",", ":"), allow_nan=False)
