@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-STREAMS = (1, 2, 4, 8)
+STREAM_COUNTS = (1, 2, 4, 8)
 DTYPES = (torch.bfloat16, torch.float32)
 
 
@@ -32,8 +32,8 @@ def sizes(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, d_out: Tensor
     if residual.dim() != 3:
         raise ValueError(f"residual has shape {_shape(residual)}, but it must be [S, H, D]")
     S, H, D = residual.shape
-    if H not in STREAMS:
-        raise ValueError(f"residual has H={H} streams, but H must be one of {', '.join(map(str, STREAMS))}")
+    if H not in STREAM_COUNTS:
+        raise ValueError(f"residual has H={H} streams, but H must be one of {', '.join(map(str, STREAM_COUNTS))}")
     wanted = {"x": (S, D), "post": (S, H), "comb": (S, H, H), "d_out": (S, H, D)}
     given = {"x": x, "post": post, "comb": comb} | ({} if d_out is None else {"d_out": d_out})
     for name, tensor in given.items():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.mhc_post.arguments import sizes
-from kernels.mhc_post.eager import fp32_zeros
+from kernels.mhc_post.eager import channel_sum, fp32_zeros
 
 
 def forward(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> dict[str, Tensor]:
@@ -40,8 +40,8 @@ def vjp(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, *, d_out: Tenso
         g = d_out[:, o].float()
         d_x += post[:, o, None] * g
         d_residual += comb[:, :, o, None] * g[:, None]
-        d_post[:, o] = (x32 * g).sum(-1)
-        d_comb[:, :, o] = (residual32 * g[:, None]).sum(-1)
+        d_post[:, o] = channel_sum(x32 * g)
+        d_comb[:, :, o] = channel_sum(residual32 * g[:, None])
     return {
         "d_x": d_x.to(dtype),
         "d_residual": d_residual.to(dtype),
