@@ -1,0 +1,176 @@
+"""The `numcheck` command. This file only parses; each command lives in `numcheck.commands` and loads when asked for.
+
+Exit codes: 0 held, 1 did not hold, 2 used wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from numcheck.errors import NumcheckError
+
+HELD, DID_NOT_HOLD, MISUSED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: what it does in a line, an example, and its arguments."""
+
+    name: str
+    doc: str
+    example: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+
+
+def _specs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--specs",
+        action="append",
+        metavar="MODULE[:NAME]|PATH",
+        help="where the kernels are; may be given again (default: kernels, this repository's own)",
+    )
+
+
+def _device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: auto")
+
+
+def _profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", choices=("quick", "ci", "deep"), default="quick", help="default: quick")
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for a program to read")
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _device(parser), _json(parser)
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _device(parser), _json(parser)
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _device(parser), _profile(parser), _json(parser)
+    parser.add_argument("laws", nargs="*", metavar="LAW", help="laws to judge (default: all)")
+    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only kernels whose name matches, as pytest -k")
+    parser.add_argument("-n", dest="workers", type=int, default=0, metavar="N", help="worker processes (pytest-xdist)")
+    parser.add_argument("--records", metavar="FILE", help="write the records here (JSONL)")
+    parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")
+    parser.add_argument("--require", metavar="TIER", help="cpu, gpu, sm90 or sm100: what cannot run there is an error")
+
+
+def _one_case(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _device(parser), _profile(parser), _json(parser)
+    parser.add_argument("spec", metavar="SPEC", help="the kernel's name, as `numcheck list` prints it")
+    parser.add_argument("law", metavar="LAW", help="the law's name")
+    parser.add_argument("case", metavar="CASE", help="the Case, as one line of JSON")
+
+
+def _certify(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _json(parser)
+    parser.add_argument("--records", metavar="FILE", help="append the certificates to this records file")
+
+
+def _alarms(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _json(parser)
+    parser.add_argument("--cases", type=int, default=10_000, metavar="N", help="clean small cases (default: 10000)")
+    parser.add_argument("--large", type=int, default=500, metavar="N", help="clean large cases (default: 500)")
+    parser.add_argument("--seed", type=int, default=0, help="first seed (default: 0)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+
+
+def _render(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files (JSONL)")
+    parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=".html or .md")
+
+
+def _merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files, or a folder of them")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the merged file")
+
+
+def _bench(parser: argparse.ArgumentParser) -> None:
+    _specs(parser), _device(parser), _profile(parser), _json(parser)
+    parser.add_argument("-k", dest="keyword", metavar="TEXT", default="", help="only kernels whose name has TEXT")
+    parser.add_argument("--cases", type=int, default=8, metavar="N", help="cases a law and kernel (default: 8)")
+    parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
+    parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
+    parser.add_argument("--pairs", type=int, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")
+
+
+def _init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", nargs="?", default="my_mhc.py", metavar="FILE", help="default: my_mhc.py")
+
+
+COMMANDS = (
+    Command("doctor", "what can run here, what cannot, and why", "numcheck doctor --json", _doctor),
+    Command("list", "kernels, their promises, and the laws that judge them", "numcheck list --specs my_mhc.py", _list),
+    Command("run", "judge kernels and write records and a report", "numcheck run --specs my_mhc.py bitwise", _run),
+    Command(
+        "replay",
+        "judge one Case again; exit 1 where it does not hold",
+        """numcheck replay mhc_post.triton bitwise '{"sizes":{"S":1,"H":1,"D":33}}'""",
+        _one_case,
+    ),
+    Command(
+        "shrink",
+        "find the smallest Case that fails like this one",
+        """numcheck shrink mhc_post.triton bitwise '{"sizes":{"S":4,"H":4,"D":257}}'""",
+        _one_case,
+    ),
+    Command("certify", "oracles against their mpmath twins at 50 digits", "numcheck certify", _certify),
+    Command("alarms", "judge clean cases and count false alarms by gate", "numcheck alarms --cases 1000", _alarms),
+    Command("bench", "cases a second by law, or two kernels interleaved", "numcheck bench -k triton", _bench),
+    Command("render", "records to an HTML or Markdown report", "numcheck render reports/numcheck.jsonl", _render),
+    Command("merge", "one records file from many", "numcheck merge reports/parts -o reports/all.jsonl", _merge),
+    Command("init", "write a runnable spec file to start from", "numcheck init my_mhc.py", _init),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(prog="numcheck", description="Judge compute kernels against FP64 oracles.")
+    top.add_argument("--version", action="store_true", help="print the version")
+    sub = top.add_subparsers(dest="command", metavar="COMMAND")
+    for command in COMMANDS:
+        one = sub.add_parser(
+            command.name,
+            help=command.doc,
+            description=command.doc[0].upper() + command.doc[1:] + ".",
+            epilog=f"example:\n  {command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.arguments(one)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code and prints misuse in one line, with what to do."""
+    options = parser().parse_args(argv)
+    if options.version:
+        from numcheck import __version__
+
+        print(__version__)
+        return HELD
+    if options.command is None:
+        parser().print_help()
+        return MISUSED
+    module = importlib.import_module(f"numcheck.commands.{options.command}")
+    try:
+        return int(module.main(options))
+    except NumcheckError as error:
+        print(f"numcheck {options.command}: {error}", file=sys.stderr)
+        return MISUSED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return HELD
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""`numcheck alarms`: judge clean cases and count false alarms by gate, output and size."""
+
+from __future__ import annotations
+
+import argparse
+
+from numcheck.commands import common
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the table; 1 where a gate that must never alarm did."""
+    from numcheck.alarms import alarms
+
+    options.device = "cpu"
+    common.prepare(options)
+    found = alarms(
+        common.specs(options), cases=options.cases, large=options.large, seed=options.seed, workers=options.workers
+    )
+    if options.json:
+        common.print_json(found.to_json())
+    else:
+        print(found)
+    return 0 if found.held else 1

@@ -1,0 +1,62 @@
+"""`numcheck bench`: cases a second by law and where the time goes, or two kernels interleaved (`--ab`)."""
+
+from __future__ import annotations
+
+import argparse
+
+from numcheck.capability import Available
+from numcheck.case import Case
+from numcheck.clock import STAGES
+from numcheck.commands import common
+from numcheck.errors import InvalidSpec
+from numcheck.profile import profile
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the timings; always held, since a time is no verdict."""
+    return ab(options) if options.ab else speeds(options)
+
+
+def speeds(options: argparse.Namespace) -> int:
+    """One row a kernel and law, then the sums."""
+    from numcheck.bench import speed
+    from numcheck.draw import grid
+    from numcheck.laws import LAWS
+
+    device = common.prepare(options)
+    effort = profile(options.profile).on(device)
+    specs = [
+        s for s in common.specs(options) if options.keyword in s.name and isinstance(s.available(device), Available)
+    ]
+    work = [(law, spec) for spec in specs for law in LAWS if law.drawn and law.applies(spec) is None]
+    rows = []
+    with common.progress(work, len(work), "bench") as items:
+        for law, spec in items:
+            cases = grid(spec, effort)[: options.cases]
+            rows.append(speed(law, spec, cases, effort))
+    if options.json:
+        common.print_json([r.to_json() for r in rows])
+        return 0
+    print(f"{'kernel':<34}{'law':<14}{'cases/s':>8}  " + "".join(f"{s:>8}" for s in STAGES) + f"{'outside':>9}")
+    for row in rows:
+        shares = "".join(f"{row.stages[s] / row.seconds:>8.1%}" for s in STAGES)
+        print(f"{row.spec:<34}{row.law:<14}{row.cases / row.seconds:>8.1f}  {shares}{row.outside:>9.1%}")
+    print("stages as shares of a law's seconds; outside: neither kernel nor oracle")
+    return 0
+
+
+def ab(options: argparse.Namespace) -> int:
+    """Time two kernels on one Case."""
+    from numcheck.bench import against
+
+    if not options.case:
+        raise InvalidSpec("--ab times one Case: give it with --case, as one line of JSON")
+    device = common.prepare(options)
+    specs = common.specs(options)
+    a, b = (common.by_name(specs, name, "kernel") for name in options.ab)
+    ratio = against(a, b, Case.from_json(options.case), profile(options.profile).on(device), options.pairs)
+    if options.json:
+        common.print_json(ratio.to_json())
+    else:
+        print(ratio)
+    return 0

@@ -1,0 +1,74 @@
+"""What several commands share: choosing the device, loading kernels, finding one by name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from numcheck.capability import Device
+from numcheck.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from numcheck.laws.law import Law
+    from numcheck.spec import KernelSpec
+
+T = TypeVar("T")
+
+DEFAULT_SPECS = ("kernels",)
+
+
+def prepare(options: argparse.Namespace) -> Device:
+    """The device to judge on; on a CPU, Triton's interpreter is chosen here, before any kernel is imported."""
+    from numcheck.device import choose
+
+    return choose(options.device)
+
+
+def specs(options: argparse.Namespace) -> tuple[KernelSpec, ...]:
+    """The kernels that `--specs` names."""
+    from numcheck.load import load
+
+    return load(options.specs or DEFAULT_SPECS)
+
+
+def one_spec(options: argparse.Namespace) -> KernelSpec:
+    """The kernel called SPEC; raises InvalidSpec with the names there are."""
+    return by_name(specs(options), options.spec, "kernel")
+
+
+def one_law(options: argparse.Namespace) -> Law:
+    """The law called LAW; raises InvalidSpec with the names there are."""
+    from numcheck.laws import LAWS
+
+    return by_name(LAWS, options.law, "law")
+
+
+def by_name(things: Sequence[T], name: str, noun: str) -> T:
+    """The one of `things` whose `name` is `name`."""
+    for thing in things:
+        if getattr(thing, "name", None) == name:
+            return thing
+    names = ", ".join(str(getattr(thing, "name", thing)) for thing in things) or "none"
+    raise InvalidSpec(f"no {noun} {name!r}; there is {names}")
+
+
+def print_json(data: object) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(data, indent=2, default=str))
+
+
+@contextmanager
+def progress(items: Iterable[T], total: int, label: str) -> Iterator[Iterable[T]]:
+    """`items` with a progress bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield items
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield bar.track(items, total=total, description=label)

@@ -1,0 +1,23 @@
+"""`numcheck replay`: judge one Case again, from the line that a failure or a report prints."""
+
+from __future__ import annotations
+
+import argparse
+
+from numcheck.case import Case
+from numcheck.commands import common
+from numcheck.failure import describe
+from numcheck.profile import profile
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the verdict; 0 where it holds, 1 where it does not."""
+    device = common.prepare(options)
+    case = Case.from_json(options.case)
+    spec, law = common.one_spec(options), common.one_law(options)
+    verdict = law.judge(spec, case, profile(options.profile).on(device))
+    if options.json:
+        common.print_json({"spec": spec.name, "law": law.name, "case": case.to_json(), **verdict.to_json()})
+    else:
+        print(describe(verdict))
+    return 0 if verdict.held else 1

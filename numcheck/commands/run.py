@@ -1,0 +1,46 @@
+"""`numcheck run`: judge kernels and write records and a report, by the same tests that pytest generates."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from numcheck.commands.common import DEFAULT_SPECS
+from numcheck.errors import InvalidSpec
+
+# pytest's own exit codes: 0 all passed, 1 some failed; the others are misuse or an interruption.
+FAILED = 1
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the generated tests in a pytest of their own, so that the interpreter is chosen before any import."""
+    from numcheck.laws import NAMES
+
+    unknown = [law for law in options.laws if law not in NAMES]
+    if unknown:
+        raise InvalidSpec(f"no law {unknown[0]!r}; there is {', '.join(NAMES)}")
+    code = subprocess.run(command(options)).returncode
+    if code in (0, FAILED):
+        return code
+    return 2
+
+
+def command(options: argparse.Namespace) -> list[str]:
+    """The pytest command line that judges what was asked for."""
+    line = [sys.executable, "-m", "pytest", "-p", "numcheck.plugin", "--rootdir", ".", "-c", "/dev/null"]
+    line += ["-p", "no:cacheprovider", "--import-mode=importlib", "-q"]
+    for source in options.specs or DEFAULT_SPECS:
+        line += ["--numcheck-specs", source]
+    line += ["--numcheck-profile", options.profile, "--numcheck-device", options.device]
+    for name in ("records", "report", "require"):
+        value = getattr(options, name)
+        if value:
+            line += [f"--numcheck-{name}", value]
+    if options.laws:
+        line += ["-m", " or ".join(options.laws)]
+    if options.keyword:
+        line += ["-k", options.keyword]
+    if options.workers:
+        line += ["-n", str(options.workers)]
+    return line
