@@ -1,7 +1,7 @@
 """Poison: bit patterns that nobody computes, so that memory which nobody wrote can be told from a result.
 
 A poisoned float is a quiet NaN with a payload of its own: a kernel's own NaN (0x7fc00000 and the like) is not it.
-Integers have no NaN; theirs is a sentinel, and one byte is too short for one, so such memory is filled but never judged.
+Integers have no NaN; theirs is a sentinel, and one byte is too short for one, so that is filled but never judged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hooks on the builder's memory operations: bounds, poison in masked-off lanes, shuffled atomic lanes, and the trace."""
+"""Hooks on the builder's memory operations: bounds, poison in masked-off lanes, shuffled atomic lanes, trace."""
 
 from __future__ import annotations
 

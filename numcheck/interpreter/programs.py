@@ -23,6 +23,10 @@ class Programs:
         self._permutation: list[int] = []
         self._lanes: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
 
+    def forget(self) -> None:
+        """A launch is about to be made: its grid is not known yet."""
+        self.grid = None
+
     def install(self, builder: Any, patches: Patches, started: Any) -> None:
         """Permute programs from now on; `started()` is called at the start of each program."""
         set_idx, set_dim = builder.set_grid_idx, builder.set_grid_dim

@@ -18,15 +18,17 @@ from numcheck.errors import Refused
 from numcheck.interpreter import bits
 from numcheck.interpreter.patch import Patches
 
-REPAIRS = (
-    "bf16 casts: one rounding, to nearest even or as asked",
-    "bf16 arithmetic, compare, min, max, clamp: in FP32, rounded once",
-    "fma: one rounding (bf16, fp16, fp32)",
-    "min, max: the number where one side is NaN, unless NaN is to propagate",
-    "dot: bf16 inputs widened exactly; FP32 inputs rounded to TF32 where TF32 is asked for",
-    "sum, cumsum, cumprod of 16 bits: each partial result rounded",
-    "16-bit float atomics: one rounding a lane",
-)
+# By name, as recorded with each run.
+REPAIRS = {
+    "bf16-casts": "one rounding, to nearest even or as asked",
+    "bf16-arithmetic": "+ - x /, compare, min, max, clamp in FP32, rounded once",
+    "fma": "one rounding (bf16, fp16, fp32)",
+    "min-max-nan": "the number where one side is NaN, unless NaN is to propagate",
+    "dot-inputs": "bf16 widened exactly; FP32 rounded to TF32 where that is asked for (Triton's default)",
+    "16-bit-sums": "sum, cumsum and cumprod round each partial result",
+    "16-bit-atomics": "one rounding a lane",
+    "masked-lanes": "a masked-off lane of a load without `other` is poison, not 0",
+}
 
 _Handle = upstream.TensorHandle
 _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift)
@@ -192,7 +194,10 @@ def _reductions(patches: Patches) -> None:
 
     def scan(self: Any, input: Any) -> Any:
         dtype = input[0].dtype
-        if dtype in (tl.bfloat16, tl.float16) and self.combine_fn in (tl.standard._sum_combine, tl.standard._prod_combine):
+        if dtype in (tl.bfloat16, tl.float16) and self.combine_fn in (
+            tl.standard._sum_combine,
+            tl.standard._prod_combine,
+        ):
             op = np.add if self.combine_fn == tl.standard._sum_combine else np.multiply
             return [self.to_tensor(_rounded_scan(input[0].handle, self.axis, op, self.reverse), dtype)]
         return scan_apply(self, input)

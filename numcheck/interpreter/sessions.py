@@ -35,7 +35,7 @@ class Session:
 
     def __init__(self, order: Order, measure: bool) -> None:
         self.launches: list[Launch] = []
-        self.repairs: tuple[str, ...] = repairs.REPAIRS
+        self.repairs: tuple[str, ...] = tuple(repairs.REPAIRS)
         self.measure = measure
         self._programs = Programs(order)
         self._memory = Memory(self._programs, measure)
@@ -70,16 +70,17 @@ class Session:
             if self._running:
                 raise Refused(f"{kernel.__name__} is launched while {self._running} runs; launches do not nest")
             self._running = kernel.__name__
-            self._programs.grid = None
+            self._programs.forget()
             self._memory.begin(kernel.__name__, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
             try:
                 with _disable_current_modes():
                     return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
             finally:
                 self._running = ""
-                if self._programs.grid is not None:
-                    self.launches.append(Launch(kernel.__name__, self._programs.grid))
-                    self._memory.end(math.prod(self._programs.grid))
+                grid = self._programs.grid
+                if grid is not None:
+                    self.launches.append(Launch(kernel.__name__, grid))
+                    self._memory.end(math.prod(grid))
 
         return run
 
@@ -130,8 +131,8 @@ class _Unpatched:
 def _refuse_compiled(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     name = getattr(kernel, "__name__", kernel)
     raise Refused(
-        f"kernel {name} was jitted before the interpreter was chosen, so it can only run on a GPU; set {SWITCH}=1 in the "
-        "environment, or call numcheck.interpreter.enable() before the module that defines it is imported"
+        f"kernel {name} was jitted before the interpreter was chosen, so it can only run on a GPU; set {SWITCH}=1 in "
+        "the environment, or call numcheck.interpreter.enable() before the module that defines it is imported"
     )
 
 
@@ -139,8 +140,8 @@ def _refuse_unpinned(original: Any) -> Any:
     def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         if len(kernel.configs) > 1:
             raise Refused(
-                f"autotuned kernel {kernel.base_fn.__name__} has {len(kernel.configs)} configs and the interpreter cannot "
-                "time them; judge each as a pinned variant: spec.pinned(kernel)"
+                f"autotuned kernel {kernel.base_fn.__name__} has {len(kernel.configs)} configs and the interpreter "
+                "cannot time them; judge each as a pinned variant: spec.pinned(kernel)"
             )
         return original(kernel, *args, **kwargs)
 

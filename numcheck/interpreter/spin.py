@@ -14,7 +14,7 @@ MEMORY_OPERATIONS = 1_000_000
 
 
 class Waits(NumcheckError, RuntimeError):
-    """A kernel that waits for another program (a lock, a turn, a barrier), so that its result hangs on program order."""
+    """A kernel that waits for another program (a lock, a turn, a barrier), so that it hangs on program order."""
 
 
 class Patience:
@@ -51,9 +51,9 @@ class Patience:
         self._idle += 1
         if self._idle >= IDLE_READS:
             raise Waits(
-                f"waits for another program: {IDLE_READS} {operation}s in a row at address {int(first):#x} that changed "
-                "nothing. Programs run one after another here and in no promised order on a device, so a lock, a turn or "
-                "a barrier between programs is not an order; use a second launch, or slots summed in a fixed order"
+                f"waits for another program: {IDLE_READS} {operation}s in a row at address {int(first):#x} that "
+                "changed nothing. Programs run one after another here and in no promised order on a device, so a lock, "
+                "a turn or a barrier between programs is no order; use a second launch, or slots summed in a fixed order"
             )
 
     def _count(self) -> None:
