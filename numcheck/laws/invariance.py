@@ -116,7 +116,9 @@ def _linear(subject: Subject) -> Relations:
         return
     whole = subject.sample
     masks = {n: Counter(whole.case.seed, f"mask/{n}").signs(tuple(t.shape)) > 0 for n, t in whole.cotangents.items()}
-    parts = [whole.but(**{n: _where(masks[n] == side, t) for n, t in whole.cotangents.items()}) for side in (True, False)]
+    parts = [
+        whole.but(**{n: _where(masks[n] == side, t) for n, t in whole.cotangents.items()}) for side in (True, False)
+    ]
     got = [subject.rerun(part, "half of the cotangent", saved=True) for part in parts]
     radii = [subject.radius(s, saved=True) for s in (whole, *parts)]
     for name in names:
