@@ -15,12 +15,16 @@ from numcheck.verdict import OutputVerdict, Status, flip_bound
 
 @dataclass(frozen=True)
 class Witness:
-    """What is known of one output when it is judged."""
+    """What is known of one output when it is judged.
+
+    footprint: its own measured map; workspace: that of memory which is neither output nor input, and may feed it.
+    """
 
     output: str
     promise: OrderPromise
     proof: Proof
     footprint: Footprint | None
+    workspace: Footprint | None
     elements: int
     backend: str
     steps: Sequence[Step]
@@ -49,15 +53,13 @@ class Witness:
         return next((s.differences[self.output] for s in same if self.output in s.differences), None)
 
     @property
-    def one_writer(self) -> bool:
-        """Whether the measured map shows one writer an address: a plain store, or one atomic addend."""
-        f = self.footprint
-        return f is not None and f.measured and not f.races and f.writers <= 1 and f.addends <= 1 and self.written
-
-    @property
-    def written(self) -> bool:
-        """Whether any measured program wrote this output."""
-        return self.footprint is not None and (self.footprint.writers > 0 or self.footprint.atomic)
+    def unproven(self) -> str:
+        """Why the measured map cannot tell who writes this output, or ""."""
+        if self.footprint is None or not (self.footprint.writers or self.footprint.atomic):
+            return "its writers are not measured here"
+        if self.workspace is not None and self.workspace.addends >= ADDENDS:
+            return f"atomics give a workspace address {self.workspace.addends} addends and may feed it"
+        return ""
 
     @property
     def power(self) -> str:
@@ -68,7 +70,7 @@ class Witness:
 def decide(w: Witness) -> OutputVerdict:
     """The status of one output. A race fails whatever was promised; so does a flip where the order did not change."""
     if w.footprint is not None and w.footprint.races:
-        return _raced(w.output, w.footprint)
+        return raced(w.output, w.footprint)
     if w.elements == 0:
         return OutputVerdict(Status.VACUOUS, "it has no elements")
     if w.unordered is not None:
@@ -76,27 +78,27 @@ def decide(w: Witness) -> OutputVerdict:
     return _BY_PROMISE[w.promise](w)
 
 
-def _raced(output: str, footprint: Footprint) -> OutputVerdict:
+def raced(name: str, footprint: Footprint) -> OutputVerdict:
+    """FAIL of an output, input or workspace whose measured map shows a race."""
     index, one, other = footprint.races[0]
     return OutputVerdict(
         Status.FAIL,
-        f"race: {len(footprint.races)} addresses are shared by two programs without atomics, so updates can be lost",
-        f"{output} shared by programs {one} and {other} at flat index {index}",
+        "race: two programs share an address, one of them without an atomic, so an update can be lost or missed",
+        f"{name} shared by programs {one} and {other} at flat index {index}",
     )
 
 
 def _single(w: Witness) -> OutputVerdict:
     if w.difference is not None:
         return OutputVerdict(Status.FAIL, f"claimed single, but {w.difference}", w.difference.where(w.output))
-    if not w.written or w.footprint is None:
+    if w.unproven or w.footprint is None:
         judged = _fixed(w)
-        return OutputVerdict(
-            judged.status, f"writers not measured here, so judged as fixed: {judged.why}", judged.where
-        )
-    if w.one_writer:
+        return replace(judged, why=f"{w.unproven}, so judged as fixed: {judged.why}")
+    addends, writers = w.footprint.addends, w.footprint.writers
+    # One atomic addend onto zero is one writer too.
+    if max(addends, writers) <= 1:
         return OutputVerdict(Status.PASS, f"one writer an address, measured; {w.power}")
-    f = w.footprint
-    many = f"{f.addends} atomic addends" if f.addends > 1 else f"{f.writers} writers"
+    many = f"{addends} atomic addends" if addends > 1 else f"{writers} writers"
     return OutputVerdict(Status.FAIL, f"claimed single, but the measured map shows {many} at an address")
 
 

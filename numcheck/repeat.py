@@ -7,7 +7,7 @@ the law what a flip means. A rung that cannot run here says why and counts no ru
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,11 @@ class Step:
 
 
 Repeats = Iterable[tuple[str, Callable[[], Run]]]
+Enough = Callable[[Mapping[str, int]], bool]
+
+
+def _never(flips: Mapping[str, int]) -> bool:
+    return False
 
 
 def skipped(name: str, why: str) -> Step:
@@ -67,11 +72,8 @@ def skipped(name: str, why: str) -> Step:
     return Step(Rung(name, 0, note=why))
 
 
-def climb(name: str, subject: Subject, repeats: Repeats, until: Collection[str] = (), note: str = "") -> Step:
-    """Run `repeats` one after the other against the first Run.
-
-    until: outputs of which one flip settles the matter: the rung stops as soon as all of them have flipped.
-    """
+def climb(name: str, subject: Subject, repeats: Repeats, enough: Enough = _never, note: str = "") -> Step:
+    """Run `repeats` one after the other against the first Run; `enough`, asked for the flips so far, ends it early."""
     seen = {output: [first] for output, first in subject.hashes.items()}
     flips = dict.fromkeys(subject.hashes, 0)
     differences: dict[str, Difference] = {}
@@ -84,10 +86,10 @@ def climb(name: str, subject: Subject, repeats: Repeats, until: Collection[str] 
         for output, found in _flipped(subject, run, under):
             flips[output] += 1
             differences.setdefault(output, found)
-            digested = digest(run.outputs[output]) if output in run.outputs else "missing"
-            if digested not in seen[output]:
-                seen[output].append(digested)
-        if until and all(flips[output] for output in until):
+            hashed = digest(run.outputs[output]) if output in run.outputs else "missing"
+            if hashed not in seen[output]:
+                seen[output].append(hashed)
+        if enough(flips):
             break
     return Step(_rung(name, runs, seen, flips, note), differences)
 
@@ -108,14 +110,14 @@ def same_process(subject: Subject, repeats: int) -> Step:
     return climb("same process", subject, ((f"repeat {k}", subject.again) for k in range(1, repeats + 1)))
 
 
-def permuted(subject: Subject, orders: Iterable[Order], until: Collection[str] = ()) -> Step:
+def permuted(subject: Subject, orders: Iterable[Order], enough: Enough = _never) -> Step:
     """Programs, and the lanes of one atomic, in other orders. Only the interpreter can choose the order."""
     if subject.first.evidence.backend != "interpreter":
         return skipped(PERMUTED, f"only the interpreter chooses an order; this ran on {subject.first.evidence.backend}")
     tried = tuple(orders)
     if not tried:
         return skipped(PERMUTED, "one program and no shared address: there is one order")
-    return climb(PERMUTED, subject, ((f"order {o}", _ordered(subject, o)) for o in tried), until)
+    return climb(PERMUTED, subject, ((f"order {o}", _ordered(subject, o)) for o in tried), enough)
 
 
 def _ordered(subject: Subject, order: Order) -> Callable[[], Run]:

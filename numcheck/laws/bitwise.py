@@ -20,8 +20,9 @@ from numcheck.laws.law import Judged, Law
 from numcheck.oracle import CaseSpace, full_grid
 from numcheck.order import Order, orders
 from numcheck.profile import Profile
-from numcheck.promise import Witness, decide
+from numcheck.promise import Witness, decide, raced
 from numcheck.repeat import (
+    Enough,
     Step,
     Subject,
     compiled,
@@ -38,6 +39,8 @@ from numcheck.vacuity import ADDENDS, Proof, advice, prove, record
 from numcheck.verdict import OutputVerdict, Status, Verdict, worst
 
 NAME = "bitwise"
+# The name under which the measured map sums up memory that is neither output nor input.
+WORKSPACE = "workspace"
 # A slow Case is large, so that torch splits its work over threads, yet takes well under a second a run.
 SLOW_ELEMENTS = 2**16
 # A size that neither grid nor choices bound; prime and beyond one vector register, as odd sizes have the most teeth.
@@ -47,7 +50,8 @@ SLOW_SIZE = 257
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: each output against its order promise."""
     drawn = sample(spec.oracle, case, device=profile.device)
-    first = execute(spec, drawn, device=profile.device, measure=active() and profile.device == "cpu")
+    measured = active() and profile.device == "cpu"
+    first = execute(spec, drawn, device=profile.device, measure=measured, check_overflow=measured)
     claim = _claim(spec, case)
     broken = first.error or _nothing_ran(spec, case, first)
     if broken:
@@ -59,7 +63,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     outputs: dict[str, OutputVerdict] = {}
     for step in _ladder(subject, profile, proofs):
         steps.append(step)
-        outputs = {name: decide(_witness(subject, proofs[name], steps)) for name in spec.judged}
+        outputs = _decided(subject, proofs, steps)
         # A broken promise stands; what the other rungs would add is not worth a shrinking run's time.
         if step.error or not worst(v.status for v in outputs.values()).held:
             break
@@ -69,7 +73,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         spec.name,
         NAME,
         claim,
-        {name: _advised(subject, proofs[name], v) for name, v in outputs.items()},
+        {name: _advised(subject, proofs.get(name), v) for name, v in outputs.items()},
         rungs=tuple(step.rung for step in steps),
         hashes=subject.hashes,
         evidence=first.evidence,
@@ -98,7 +102,7 @@ def _nothing_ran(spec: KernelSpec, case: Case, run: Run) -> str:
 def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> Iterator[Step]:
     """The rungs for this Case, cheap and general first; each is climbed when it is asked for."""
     yield same_process(subject, profile.repeats)
-    yield permuted(subject, _orders(subject, profile, proofs), _settling(subject))
+    yield permuted(subject, _orders(subject, profile, proofs), _enough(subject))
     yield dirty_memory(subject, range(1, profile.repeats + 1))
     if profile.device == "cuda":
         yield moved(subject, profile.repeats)
@@ -119,9 +123,20 @@ def _orders(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
     return orders(subject.sample.case.key, max(programs, lanes), wanted)
 
 
-def _settling(subject: Subject) -> tuple[str, ...]:
-    """Outputs of which one flip each settles the permuted rung: those that several programs add to."""
-    return tuple(name for name, f in subject.first.evidence.footprints.items() if f.atomic and f.addends >= ADDENDS)
+def _enough(subject: Subject) -> Enough:
+    """When flips settle the permuted rung: one broken promise, or nothing left but `any` outputs that have flipped."""
+    promises = {name: subject.spec.contract.order_of(name, subject.sample.case) for name in subject.spec.judged}
+    firm = [name for name, promise in promises.items() if promise != "any"]
+    # A single output is proven by its map, and all repeats before and after this rung watch it too.
+    watched = [name for name, promise in promises.items() if promise != "single"]
+    return lambda flips: any(flips[name] for name in firm) or (bool(watched) and all(flips[name] for name in watched))
+
+
+def _decided(subject: Subject, proofs: Mapping[str, Proof], steps: Sequence[Step]) -> dict[str, OutputVerdict]:
+    """The status of each output, and of whatever else the measured map shows a race in (an input, the workspace)."""
+    outputs = {name: decide(_witness(subject, proof, steps)) for name, proof in proofs.items()}
+    shared = {n: f for n, f in subject.first.evidence.footprints.items() if f.races and n not in outputs}
+    return {**outputs, **{name: raced(name, footprint) for name, footprint in shared.items()}}
 
 
 def _witness(subject: Subject, proof: Proof, steps: Sequence[Step]) -> Witness:
@@ -132,6 +147,7 @@ def _witness(subject: Subject, proof: Proof, steps: Sequence[Step]) -> Witness:
         subject.spec.contract.order_of(output, subject.sample.case),
         proof,
         evidence.footprints.get(output),
+        evidence.footprints.get(WORKSPACE),
         subject.first.outputs[output].numel(),
         evidence.backend,
         tuple(steps),
@@ -142,10 +158,14 @@ def _errored(verdict: OutputVerdict, error: str) -> OutputVerdict:
     return verdict if verdict.status is Status.FAIL else OutputVerdict(Status.ERROR, error)
 
 
-def _advised(subject: Subject, proof: Proof, verdict: OutputVerdict) -> OutputVerdict:
+def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> OutputVerdict:
     """A VACUOUS `fixed` promise says what would make it worth judging."""
     case = subject.sample.case
-    if verdict.status is not Status.VACUOUS or subject.spec.contract.order_of(proof.output, case) != "fixed":
+    if (
+        proof is None
+        or verdict.status is not Status.VACUOUS
+        or subject.spec.contract.order_of(proof.output, case) != "fixed"
+    ):
         return verdict
     return replace(verdict, why=f"{verdict.why}; {advice(subject.spec, case, proof)}")
 
