@@ -21,7 +21,7 @@ from torch import Tensor
 from numcheck.case import Case
 from numcheck.errors import InvalidSpec
 from numcheck.oracle import Input, Oracle, Output
-from numcheck.ulp import FORMATS, cast, dtype_name, torch_dtype
+from numcheck.ulp import FORMATS, cast, dtype_name
 
 Words = npt.NDArray[np.uint64]
 
@@ -253,7 +253,8 @@ def _fill(declared: Input, case: Case) -> Tensor:
         return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
     if declared.dtype_for(case) not in FORMATS:
         raise InvalidSpec(
-            f"input {declared.name} is {declared.dtype}, which no value regime fills; give it a fill (case, name) -> tensor"
+            f"input {declared.name} is {declared.dtype}, which no value regime fills; "
+            "give it a fill (case, name) -> tensor"
         )
     if declared.fill == "data":
         return data(case, declared.name, shape)
