@@ -25,18 +25,18 @@ STAMP = VENV / "numcheck.stamp"
 SOURCES = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
 
 CUDA_TORCH = "import torch; raise SystemExit(0 if torch.version.cuda else 1)"
-# Run inside .venv: print each requirement of `numcheck[dev]` that is not met, without reaching a registry.
+# What a task needs beside numcheck's own dependencies: extras of pyproject.toml.
+JUDGE = ("torch", "triton", "parallel")
+EXTRAS = {"judge": JUDGE, "test": (*JUDGE, "test"), "check": (*JUDGE, "test", "lint"), "env": (*JUDGE, "test", "lint")}
+# Run inside .venv: print each requirement of numcheck and the given extras that is not met; reaches no registry.
 MISSING = """
 import sys, tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pip._vendor.packaging.requirements import Requirement
 project = tomllib.load(open(sys.argv[1], "rb"))["project"]
 extras = project["optional-dependencies"]
-wanted = [*project["dependencies"], *extras["torch"], *extras["triton"], *extras["parallel"], *extras["dev"]]
-for line in wanted:
+for line in [*project["dependencies"], *(line for name in sys.argv[2:] for line in extras[name])]:
     need = Requirement(line)
-    if need.name == project["name"]:
-        continue
     try:
         if not need.specifier.contains(version(need.name), prereleases=True):
             print(f"{line} (found {version(need.name)})")
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] not in tasks:
         print(__doc__, file=sys.stderr)
         return 2
-    make_venv()
+    make_venv(EXTRAS[argv[0]])
     return tasks[argv[0]](argv[1:])
 
 
@@ -74,41 +74,44 @@ def check(extra: list[str]) -> int:
     return max(run(*step, *extra) for step in steps)
 
 
-def make_venv() -> None:
-    """Make .venv where it is missing or older than what it is made from."""
+def make_venv(extras: tuple[str, ...]) -> None:
+    """Make .venv where it is missing, older than what it is made from, or lacks one of `extras`."""
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in SOURCES)).hexdigest()
-    if STAMP.exists() and STAMP.read_text() == digest:
+    made = STAMP.read_text().split() if STAMP.exists() else []
+    if made[:1] == [digest] and set(extras) <= set(made[1:]):
         return
-    shutil.rmtree(VENV, ignore_errors=True)
     on_cuda = subprocess.run([sys.executable, "-c", CUDA_TORCH], capture_output=True).returncode == 0
-    print(f"making {VENV.name} ({'on the installed CUDA torch' if on_cuda else 'with CPU torch'})", flush=True)
-    quiet(sys.executable, "-m", "venv", *(["--system-site-packages"] if on_cuda else []), VENV)
+    if made[:1] != [digest]:
+        shutil.rmtree(VENV, ignore_errors=True)
+        print(f"making {VENV.name} ({'on the installed CUDA torch' if on_cuda else 'with CPU torch'})", flush=True)
+        quiet(sys.executable, "-m", "venv", *(["--system-site-packages"] if on_cuda else []), VENV)
     try:
-        install(on_cuda)
+        install(extras, on_cuda)
     except subprocess.CalledProcessError as error:
         print((error.stdout or b"").decode(errors="replace"), file=sys.stderr)
-        lacking = missing()
+        lacking = missing(extras)
         if lacking:
             sys.exit(fail("could not install, and these are missing:\n  " + "\n  ".join(lacking)))
         sys.exit(fail("could not install numcheck itself; pip's own words are above"))
-    STAMP.write_text(digest)
+    STAMP.write_text(" ".join([digest, *sorted({*made[1:], *extras})]))
 
 
-def install(on_cuda: bool) -> None:
+def install(extras: tuple[str, ...], on_cuda: bool) -> None:
     """Install numcheck for development: pinned on a CPU; beside the machine's own torch where that has CUDA."""
     pip = (python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     if not on_cuda:
-        quiet(*pip, "-c", ROOT / "constraints.txt", "-e", f"{ROOT}[dev]")
+        quiet(*pip, "-c", ROOT / "constraints.txt", "-e", f"{ROOT}[{','.join(extras)}]")
         return
-    lacking = missing()
+    lacking = missing(extras)
     if lacking:
         quiet(*pip, *(line.split(" (found")[0] for line in lacking))
     quiet(*pip, "--no-deps", "--no-build-isolation", "-e", ROOT)
 
 
-def missing() -> list[str]:
-    found = subprocess.run([python(), "-c", MISSING, SOURCES[0]], check=True, capture_output=True, text=True, cwd=ROOT)
-    return found.stdout.splitlines()
+def missing(extras: tuple[str, ...]) -> list[str]:
+    """Requirements that .venv does not meet, with what was found instead."""
+    command = [python(), "-c", MISSING, SOURCES[0], *extras]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
 
 
 def python() -> Path:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from numcheck.case import LAYOUTS, REGIMES, Case, Fact
+from numcheck.contract import Rounds
 from numcheck.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -25,8 +26,14 @@ class Reading(Protocol):
     def at(self, name: str, value: Any) -> Any:
         """The value at the point `name`, rounded, disturbed or left alone."""
 
-    def total(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
-        """The sum of `terms` over `dim`; the total that makes an output carries that output's name."""
+    def total(self, name: str, terms: Any, dim: int | tuple[int, ...], *, onto: Any = None, apart: str = "") -> Any:
+        """The sum of `terms` over `dim`; the total that makes an output carries that output's name.
+
+        onto: a value of the sum's shape that comes before the terms, as their first addend. apart: the point at
+        which the terms' own sum would round before it meets `onto`. Where the policy rounds that point, the terms
+        are summed by themselves (the total called `apart`), rounded, then added; elsewhere all is one chain.
+        Terms may round one by one before the sum, at the point `name` + ".terms".
+        """
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ class Oracle:
     vjp: Forward | None = None
     gradients: tuple[Output, ...] = ()
     twin: Callable[..., dict[str, Any]] | None = None
-    policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    policies: Mapping[str, Rounds] = field(default_factory=dict)
     batch: str = ""
     cancellations: tuple[Cancellation, ...] = ()
     relations: tuple[Relation, ...] = ()

@@ -18,7 +18,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("interpreter", "guard", "execute"),
     ("certify", "vacuity", "repeat", "judge", "fingerprint"),
     ("laws",),
-    ("record", "environment", "failure", "bench", "alarms"),
+    ("schema", "record", "environment", "finding", "failure", "bench", "alarms"),
     ("draw", "load", "device", "report"),
     ("explore", "shrink"),
     ("plugin", "cli", "commands", "__main__"),

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+COMMANDS = ("doctor", "list", "run", "replay", "shrink", "certify", "alarms", "bench", "render", "merge", "init")
 HEAVY = ("torch", "triton", "hypothesis", "mpmath", "jinja2", "rich", "numpy")
 
 

@@ -1,0 +1,291 @@
+"""A Sample: a Case made real, with the same bits on every device and version.
+
+Values come from a counter-based integer hash of (seed, tensor name, index) and exact FP64 operations only. They
+are made on the CPU, rounded once to the kernel's dtype, laid out as the Case says, and moved to the device with
+strides, storage offset and margins kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from numcheck.case import Case
+from numcheck.errors import InvalidSpec
+from numcheck.oracle import Input, Oracle, Output
+from numcheck.ulp import FORMATS, cast, dtype_name
+
+Words = npt.NDArray[np.uint64]
+
+# Elements before and after a placed tensor: a whole number of 64-byte lines for any dtype, so that the Case's
+# offset alone decides the alignment.
+MARGIN = 64
+# Spread of the `wide` regime: powers of two from 2^-8 to 2^8, wide enough that FP32 sums of bf16 products round.
+SPREAD = 8
+# `cancelling` rows have |sum| / sum|terms| from about 2^-2 down to 2^-12.
+DEEPEST = 12
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Numbers by hash: element i of a tensor depends on (seed, name, i) and on nothing else.
+
+    Every method returns FP64 on the CPU, or int64 where it says so, and uses exact operations only.
+    """
+
+    seed: int
+    name: str
+
+    def uniform(self, shape: tuple[int, ...]) -> Tensor:
+        """Uniform on the open interval (0, 1), on a grid of 2^-53."""
+        words = self._words(shape, "uniform") >> np.uint64(12)
+        return _tensor((words.astype(np.float64) + 0.5) * 2.0**-52, shape)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Mean 0, variance 1, within (-6.5, 6.5): the sum of twelve uniforms (Irwin-Hall), with 32 more bits below."""
+        total = np.zeros(math.prod(shape), np.uint64)
+        for lane in range(3):
+            words = self._words(shape, f"normal{lane}")
+            for quarter in range(4):
+                total += (words >> np.uint64(16 * quarter)) & np.uint64(0xFFFF)
+        below = (self._words(shape, "normal3") >> np.uint64(32)).astype(np.float64) * 2.0**-32
+        centre = 12 * 65535 / 2 + 0.5
+        return _tensor((total.astype(np.float64) + below - centre) * 2.0**-16, shape)
+
+    def integers(self, shape: tuple[int, ...], low: int, high: int) -> Tensor:
+        """Uniform integers from `low` to `high`, both included, as FP64."""
+        return self.indices(shape, low, high).to(torch.float64)
+
+    def indices(self, shape: tuple[int, ...], low: int, high: int) -> Tensor:
+        """Uniform integers from `low` to `high`, both included, as int64."""
+        if high < low:
+            raise ValueError(f"integers from {low} to {high}; the upper end must not be below the lower one")
+        words = self._words(shape, "integers") >> np.uint64(11)
+        return _tensor((words % np.uint64(high - low + 1)).astype(np.int64) + low, shape)
+
+    def signs(self, shape: tuple[int, ...]) -> Tensor:
+        """-1 or 1."""
+        return 2.0 * (self._int64(shape, "signs") & 1).to(torch.float64) - 1.0
+
+    def powers(self, shape: tuple[int, ...], low: int, high: int) -> Tensor:
+        """2^k with k a uniform integer from `low` to `high`, both included."""
+        exponents = replace(self, name=f"{self.name}/powers").indices(shape, low, high)
+        return ((exponents + 1023) << 52).view(torch.float64)
+
+    def permutation(self, n: int) -> Tensor:
+        """A permutation of range(n), as int64."""
+        return torch.from_numpy(np.argsort(self._words((n,), "permutation"), kind="stable").astype(np.int64))
+
+    def _words(self, shape: tuple[int, ...], stream: str) -> Words:
+        """64 hashed bits an element: splitmix64's finaliser over a keyed counter."""
+        key = hashlib.sha256(f"{self.seed}/{self.name}/{stream}".encode()).digest()
+        start = np.uint64(int.from_bytes(key[:8], "little"))
+        z = np.arange(math.prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+    def _int64(self, shape: tuple[int, ...], stream: str) -> Tensor:
+        return _tensor((self._words(shape, stream) >> np.uint64(1)).astype(np.int64), shape)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A Case's tensors, in the kernel's dtypes, with the Case's layout and storage offset."""
+
+    case: Case
+    inputs: Mapping[str, Tensor]
+    cotangents: Mapping[str, Tensor]
+
+    def exact(self) -> dict[str, Tensor]:
+        """Inputs and cotangents upcast exactly: contiguous on the CPU, FP64 (integers int64, bool as it is)."""
+        return {name: exact(t) for name, t in {**self.inputs, **self.cotangents}.items()}
+
+    def but(self, **tensors: Tensor) -> Sample:
+        """This Sample with some tensors replaced by name; they are laid out anew as the Case says.
+
+        A tensor of another dtype is upcast to FP64 and rounded once to the dtype of the one that it replaces.
+        """
+        unknown = set(tensors) - set(self.inputs) - set(self.cotangents)
+        if unknown:
+            known = ", ".join((*self.inputs, *self.cotangents))
+            raise ValueError(f"no tensor {', '.join(sorted(unknown))} in this Sample; it has {known}")
+        new = {name: self._replaced(name, tensors.get(name)) for name in (*self.inputs, *self.cotangents)}
+        return Sample(self.case, {n: new[n] for n in self.inputs}, {n: new[n] for n in self.cotangents})
+
+    def to(self, device: str) -> Sample:
+        """This Sample on `device`, with strides, storage offsets and margins kept."""
+        return Sample(
+            self.case,
+            {name: move(t, device) for name, t in self.inputs.items()},
+            {name: move(t, device) for name, t in self.cotangents.items()},
+        )
+
+    def _replaced(self, name: str, value: Tensor | None) -> Tensor:
+        old = self.inputs[name] if name in self.inputs else self.cotangents[name]
+        if value is None:
+            return old
+        if value.dtype != old.dtype:
+            value = cast(exact(value), dtype_name(old.dtype))
+        return move(place(value.cpu(), self.case.layout, self.case.offset), str(old.device))
+
+
+def sample(oracle: Oracle, case: Case, device: str = "cpu", values: Mapping[str, Any] | None = None) -> Sample:
+    """The tensors of `case`: inputs and cotangents by the oracle's names, on `device`.
+
+    values: name -> FP64 nested lists or tensor, taken instead of what the regime would draw; rounded once like it.
+    Raises InvalidSpec where a fill or a given value does not have the declared shape.
+    """
+    given = values or {}
+    known = [i.name for i in oracle.inputs] + [c.name for c in oracle.cotangents]
+    for name in given:
+        if name not in known:
+            raise InvalidSpec(f"values for {name!r}; {oracle.name} has {', '.join(known)}")
+
+    def made(declared: Input | Output, drawn: Any) -> Tensor:
+        value = given.get(declared.name)
+        value = drawn() if value is None else value
+        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        shape = declared.shape(case)
+        if tuple(tensor.shape) != shape:
+            raise InvalidSpec(
+                f"{oracle.name}: values of {declared.name} have shape {tuple(tensor.shape)}, the Case asks for {shape}"
+            )
+        return place(cast(tensor.cpu(), declared.dtype_for(case)), case.layout, case.offset)
+
+    made_sample = Sample(
+        case,
+        {i.name: made(i, lambda i=i: _fill(i, case)) for i in oracle.inputs},
+        {c.name: made(c, lambda c=c: cotangent(case, c.name, c.shape(case))) for c in oracle.cotangents},
+    )
+    return made_sample if device == "cpu" else made_sample.to(device)
+
+
+def exact(t: Tensor) -> Tensor:
+    """`t` upcast exactly: contiguous on the CPU, FP64; integers become int64, bool stays."""
+    t = t.detach().cpu()
+    if t.dtype == torch.bool:
+        return t.contiguous()
+    return t.to(torch.float64 if t.dtype.is_floating_point else torch.int64).contiguous()
+
+
+def place(tensor: Tensor, layout: str, offset: int) -> Tensor:
+    """A copy of `tensor` inside a larger buffer on the CPU, `offset` elements off its alignment.
+
+    strided: every second element of a row, rows and planes one more element apart, so that no two axes collapse.
+    Margins and gaps hold NaN (integers: 1, a valid index), so that a read out of bounds shows.
+    """
+    strides, span = [], 2 if layout == "strided" else 1
+    for size in reversed(tensor.shape):
+        strides.append(span)
+        span = span * max(size, 1) + (1 if layout == "strided" else 0)
+    sentinel = torch.nan if tensor.dtype.is_floating_point else 1
+    buffer = torch.full((MARGIN + offset + span + MARGIN,), sentinel, dtype=tensor.dtype)
+    placed = buffer.as_strided(tuple(tensor.shape), strides[::-1], MARGIN + offset)
+    return placed.copy_(tensor)
+
+
+def move(t: Tensor, device: str) -> Tensor:
+    """`t` on `device` with its whole storage: same strides, storage offset and margins."""
+    if t.device == torch.device(device):
+        return t
+    whole = t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0)
+    return whole.to(device).as_strided(t.shape, t.stride(), t.storage_offset())
+
+
+def data(case: Case, name: str, shape: tuple[int, ...]) -> Tensor:
+    """FP64 values in the Case's regime: what a fill of "data" means."""
+    counter = Counter(case.seed, name)
+    match case.regime:
+        case "wide":
+            return counter.normal(shape) * counter.powers(shape, -SPREAD, SPREAD)
+        case "normal":
+            return counter.normal(shape)
+        case "mean4":
+            return counter.normal(shape) + 4.0
+        case "cancelling":
+            return _cancelling(counter, shape)
+        case "integers":
+            return counter.integers(shape, -3, 3)
+        case _:
+            return _constant(case, shape)
+
+
+def cotangent(case: Case, name: str, shape: tuple[int, ...]) -> Tensor:
+    """FP64 values for a cotangent: signed and generic, never all ones.
+
+    Where the regime is for exact results they are small integers. In `cancelling` the two halves of a row agree,
+    so that products with data, whose halves are opposite, cancel too.
+    """
+    counter = Counter(case.seed, name)
+    if case.regime in ("integers", "ones", "zeros"):
+        return counter.integers(shape, -3, 3)
+    if case.regime == "cancelling" and shape and shape[-1] > 1:
+        first = counter.normal((*shape[:-1], shape[-1] - shape[-1] // 2))
+        return torch.cat([first[..., : shape[-1] // 2], first], dim=-1)
+    if case.regime == "wide":
+        return counter.normal(shape) * counter.powers(shape, -SPREAD, SPREAD)
+    return counter.normal(shape)
+
+
+def coefficient(case: Case, name: str, shape: tuple[int, ...], scale: float) -> Tensor:
+    """FP64 values uniform on (0, `scale`); in the exact regimes dyadic fractions of it, ones or zeros."""
+    counter = Counter(case.seed, name)
+    if case.regime == "integers":
+        return counter.integers(shape, 1, 3) * (scale / 4)
+    if case.regime in ("ones", "zeros"):
+        return _constant(case, shape)
+    return counter.uniform(shape) * scale
+
+
+def _fill(declared: Input, case: Case) -> Tensor:
+    shape = declared.shape(case)
+    if callable(declared.fill):
+        value = declared.fill(case, declared.name)
+        return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    if declared.dtype_for(case) not in FORMATS:
+        raise InvalidSpec(
+            f"input {declared.name} is {declared.dtype}, which no value regime fills; "
+            "give it a fill (case, name) -> tensor"
+        )
+    if declared.fill == "data":
+        return data(case, declared.name, shape)
+    return coefficient(case, declared.name, shape, {"unit": 1.0, "gain": 2.0}[declared.fill])
+
+
+def _constant(case: Case, shape: tuple[int, ...]) -> Tensor:
+    return torch.full(shape, 1.0 if case.regime == "ones" else 0.0, dtype=torch.float64)
+
+
+def _cancelling(counter: Counter, shape: tuple[int, ...]) -> Tensor:
+    """Rows whose second half undoes the first but for a survivor: |sum| / sum|terms| from 2^-2 down to 2^-12.
+
+    Partners are half a row apart, so that partial sums grow, and round, before they cancel.
+    """
+    width = shape[-1] if shape else 1
+    values = counter.normal(shape)
+    if width < 2:
+        return values
+    half, rows = width // 2, (*shape[:-1], 1)
+    survivor = Counter(counter.seed, f"{counter.name}/survivor")
+    # A row's terms have mean size near 1, so a survivor of width * 2^-t leaves a ratio near 2^-t.
+    left = survivor.signs(rows) * (1.0 + survivor.integers(rows, 0, 255) * 2.0**-8)
+    left = left * survivor.powers(rows, -DEEPEST, -2) * width
+    values[..., half : 2 * half] = -values[..., :half]
+    if width % 2:
+        values[..., -1:] = left
+    else:
+        values[..., -1:] += left
+    return values
+
+
+def _tensor(values: npt.NDArray[Any], shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(values).reshape(shape)
