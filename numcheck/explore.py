@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from numcheck.capability import Unavailable
 from numcheck.case import Case
-from numcheck.draw import grid
+from numcheck.draw import cost, grid
 from numcheck.errors import NumcheckError
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
@@ -99,8 +99,10 @@ def explore(
         return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
     trial = Trial(law, spec, profile, emit, starting)
     try:
-        for phase, case in _always(law, spec, profile, regressions):
-            trial.named(case, phase)
+        always = tuple(_always(law, spec, profile, regressions))
+        large = _large([case for _, case in always], profile.slow)
+        for phase, case in always:
+            trial.named(case, phase, may_climb=case in large)
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:
@@ -126,6 +128,12 @@ def _always(law: Law, spec: KernelSpec, profile: Profile, regressions: Iterable[
         yield from (("grid", case) for case in grid(spec, profile))
 
 
+def _large(cases: Sequence[Case], least: int) -> set[Case]:
+    """The largest quarter of the Cases, which the slow rungs climb: a small one never meets a second thread."""
+    ordered = sorted(cases, key=cost, reverse=True)
+    return set(ordered[: max(least, len(cases) // 4)])
+
+
 def _failures(trial: Trial) -> list[Case]:
     """The first Case of each failing status, worst first."""
     first: dict[Status, Case] = {}
@@ -146,7 +154,7 @@ def _shrunk(trial: Trial, case: Case, seed: int) -> Finding:
 def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
     """Draw Cases within the time budget; the failure found, and what a reader must know of the drawing."""
     profile, before = trial.profile, len(trial.judged)
-    trial.until = time.monotonic() + profile.seconds
+    trial.allow(profile.seconds)
     found = search_failure(trial, profile.examples, seed)
     if found is not None:
         return [found], ()
@@ -157,7 +165,11 @@ def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
 
 
 def _outcome(trial: Trial, findings: Sequence[Finding], notes: Sequence[str], seed: int, seconds: float) -> Outcome:
-    late = [f"shrinking stopped at its {trial.profile.shrinking:g} s" for f in findings if not f.complete]
+    late = [
+        f"shrinking stopped at its {trial.profile.shrinking:g} s; a smaller failing Case may exist"
+        for f in findings
+        if not f.complete
+    ]
     pooled, status, reason = _decide(trial)
     return Outcome(
         trial.spec.name,
