@@ -25,8 +25,8 @@ def load(sources: str | Sequence[str]) -> tuple[KernelSpec, ...]:
     """The kernels that `sources` name, in order.
 
     A source is a module ("kernels"), a file ("my_mhc.py"), or either with ":NAME" of one KernelSpec or a tuple of them.
-    Without a NAME it is the module's ALL or SPECS, or else every KernelSpec that it holds. `origin` of each spec becomes
-    its source, a path made absolute, so that a fresh process finds it again.
+    Without a NAME it is the module's ALL or SPECS, or else every KernelSpec that it holds. `origin` of each spec is its
+    source, a path made absolute, so that a fresh process finds it again.
 
     Raises InvalidSpec where there is no such file, module, name or kernel, where importing it raises, and where two
     kernels share a name.
@@ -36,7 +36,7 @@ def load(sources: str | Sequence[str]) -> tuple[KernelSpec, ...]:
     for name in names:
         if names.count(name) > 1:
             raise InvalidSpec(
-                f"{', '.join(_each(sources))}: two kernels are called {name!r}; rename one, as a kernel is replayed by name"
+                f"{', '.join(_each(sources))}: two kernels are called {name!r}; rename one, since names tell them apart"
             )
     return tuple(found)
 
