@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from numcheck.capability import Unavailable
 from numcheck.case import Case
-from numcheck.draw import cost, grid
+from numcheck.draw import grid
 from numcheck.errors import NumcheckError
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
@@ -36,7 +36,7 @@ class Outcome:
     status: over all its Cases and the pooled verdict. findings: at most one failure of each kind (ERROR, FAIL),
     worst first. counts: status -> Cases, shrinking left out. pooled: the law's verdict over all Cases, None where
     it has none. reason: why the test as a whole is in this status, where no single Case says it. missing: what was
-    UNAVAILABLE. notes: what a reader must know (the time budget cut drawing short, no slow Case was climbed).
+    UNAVAILABLE. notes: what a reader must know (drawing or shrinking was cut short).
     """
 
     spec: str
@@ -99,10 +99,8 @@ def explore(
         return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
     trial = Trial(law, spec, profile, emit, starting)
     try:
-        always = tuple(_always(law, spec, profile, regressions))
-        large = _large([case for _, case in always], profile.slow)
-        for phase, case in always:
-            trial.named(case, phase, may_climb=case in large)
+        for phase, case in _always(law, spec, profile, regressions):
+            trial.verdict(case, phase)
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:
@@ -128,12 +126,6 @@ def _always(law: Law, spec: KernelSpec, profile: Profile, regressions: Iterable[
         yield from (("grid", case) for case in grid(spec, profile))
 
 
-def _large(cases: Sequence[Case], least: int) -> set[Case]:
-    """The largest quarter of the Cases, which the slow rungs climb: a small one never meets a second thread."""
-    ordered = sorted(cases, key=cost, reverse=True)
-    return set(ordered[: max(least, len(cases) // 4)])
-
-
 def _failures(trial: Trial) -> list[Case]:
     """The first Case of each failing status, worst first."""
     first: dict[Status, Case] = {}
@@ -145,10 +137,7 @@ def _failures(trial: Trial) -> list[Case]:
 
 def _shrunk(trial: Trial, case: Case, seed: int) -> Finding:
     """The failure at `case` made smaller, where the law speaks of any Case and not of its own alone."""
-    climbing = case in trial.climbed
-    if not trial.law.drawn:
-        return Finding(case, case, trial.known[case, climbing])
-    return minimise(trial, case, seed, climbing=climbing)
+    return minimise(trial, case, seed) if trial.law.drawn else Finding(case, case, trial.known[case])
 
 
 def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from numcheck.case import Case
 from numcheck.draw import bounded, cases, search, steer
@@ -23,10 +23,6 @@ Starting = Callable[[Case, str], None]
 # Draws of a bounded search. Seven of eight are the failing Case itself, so that missing it in all of them has a
 # chance of 8^-64; the search ends with the first failure, and shrinking then has a budget of its own (seconds).
 DRAWS = 64
-
-
-# Statuses of a Case on which the slow rungs are worth their seconds: something could have differed.
-TELLING = (Status.PASS, Status.ORDER_DEPENDENT)
 
 
 # Seeds tried for a smaller Case before it counts as holding, in the last round: an order that shows in two of three
@@ -67,7 +63,7 @@ def _kind(why: str) -> str:
 class Trial:
     """One law and one spec, judged Case by Case; each Case once, so that a search sees a pure predicate.
 
-    judged: the Cases of every phase but shrinking, in order. climbed: those judged with the slow rungs too.
+    judged: the Cases of every phase but shrinking, in order.
     until: the moment (time.monotonic) after which no new Case is judged; unjudged: how many Cases that cost.
     """
 
@@ -79,56 +75,32 @@ class Trial:
     judged: list[tuple[Case, Verdict]] = field(default_factory=list)
     until: float = float("inf")
     unjudged: int = 0
-    known: dict[tuple[Case, bool], Verdict] = field(default_factory=dict)
+    known: dict[Case, Verdict] = field(default_factory=dict)
 
-    @property
-    def climbed(self) -> set[Case]:
-        """The Cases that climbed the slow rungs."""
-        return {case for case, climbing in self.known if climbing}
+    def allow(self, seconds: float) -> None:
+        """Judge new Cases for `seconds` from now."""
+        self.until, self.unjudged = time.monotonic() + seconds, 0
 
-    def verdict(self, case: Case, phase: str, *, climbing: bool = False) -> Verdict | None:
+    def verdict(self, case: Case, phase: str) -> Verdict | None:
         """The verdict on `case`, judged now or before; None where time is up and it was never judged."""
-        found = self.known.get((case, climbing))
+        found = self.known.get(case)
         if found is not None:
             return found
         if time.monotonic() > self.until:
             self.unjudged += 1
             return None
         self.starting(case, phase)
-        verdict = self._judge(case, climbing)
-        self._keep(case, verdict, phase)
-        return verdict
-
-    def allow(self, seconds: float) -> None:
-        """Judge new Cases for `seconds` from now."""
-        self.until, self.unjudged = time.monotonic() + seconds, 0
-
-    def named(self, case: Case, phase: str, *, may_climb: bool = False) -> None:
-        """Judge a Case that always runs; with the slow rungs, where it may, some are left and it PASSES the others.
-
-        A Case that could not have differed, or that already fails, is not worth their seconds.
-        """
-        if (case, False) in self.known:
-            return
-        self.starting(case, phase)
-        verdict = self._judge(case, climbing=False)
-        if may_climb and verdict.status in TELLING and len(self.climbed) < self.profile.slow:
-            verdict = self._judge(case, climbing=True)
-        self._keep(case, verdict, phase)
-
-    def _keep(self, case: Case, verdict: Verdict, phase: str) -> None:
+        verdict = self.known[case] = self._judge(case)
         self.emit(case, verdict, phase)
         if phase != "shrink":
             self.judged.append((case, verdict))
-
-    def _judge(self, case: Case, climbing: bool) -> Verdict:
-        effort = self.profile if climbing else replace(self.profile, slow=0)
-        try:
-            verdict = self.law.judge(self.spec, case, effort)
-        except Exception as error:
-            verdict = broken(self.law, self.spec, error)
-        self.known[case, climbing] = verdict
         return verdict
+
+    def _judge(self, case: Case) -> Verdict:
+        try:
+            return self.law.judge(self.spec, case, self.profile)
+        except Exception as error:
+            return broken(self.law, self.spec, error)
 
     def counts(self) -> Mapping[str, int]:
         """How many Cases ended in each status, worst first."""
@@ -172,34 +144,34 @@ def search_failure(trial: Trial, examples: int, seed: int) -> Finding | None:
         if not first:
             first.append(case)
             trial.allow(trial.profile.shrinking)
-        return Likeness.of(trial.known[first[0], False]).holds(Likeness.of(verdict))
+        return Likeness.of(trial.known[first[0]]).holds(Likeness.of(verdict))
 
     smallest = search(cases(trial.spec, trial.profile.largest), fails, examples, seed)
     if smallest is None:
         return None
-    smallest = _reseeded(trial, smallest, Likeness.of(trial.known[first[0], False]), seed, climbing=False)
-    return Finding(first[0], smallest, trial.known[smallest, False], complete=not trial.unjudged)
+    smallest = _reseeded(trial, smallest, Likeness.of(trial.known[first[0]]), seed)
+    return Finding(first[0], smallest, trial.known[smallest], complete=not trial.unjudged)
 
 
-def minimise(trial: Trial, case: Case, seed: int, *, climbing: bool = False) -> Finding:
+def minimise(trial: Trial, case: Case, seed: int) -> Finding:
     """The failing `case` of `trial` made smaller: searched again with every field bounded by its own."""
-    like = Likeness.of(trial.known[case, climbing])
+    like = Likeness.of(trial.known[case])
     trial.allow(trial.profile.shrinking)
 
     def fails(candidate: Case) -> bool:
-        return _fails_like(trial, candidate, like, climbing)
+        return _fails_like(trial, candidate, like)
 
     smallest = search(bounded(trial.spec, case), fails, DRAWS, seed) or case
-    smallest = _reseeded(trial, smallest, like, seed, climbing)
-    return Finding(case, smallest, trial.known[smallest, climbing], complete=not trial.unjudged)
+    smallest = _reseeded(trial, smallest, like, seed)
+    return Finding(case, smallest, trial.known[smallest], complete=not trial.unjudged)
 
 
-def _fails_like(trial: Trial, case: Case, like: Likeness, climbing: bool) -> bool:
-    verdict = trial.verdict(case, "shrink", climbing=climbing)
+def _fails_like(trial: Trial, case: Case, like: Likeness) -> bool:
+    verdict = trial.verdict(case, "shrink")
     return verdict is not None and not verdict.held and like.holds(Likeness.of(verdict))
 
 
-def _reseeded(trial: Trial, case: Case, like: Likeness, seed: int, climbing: bool) -> Case:
+def _reseeded(trial: Trial, case: Case, like: Likeness, seed: int) -> Case:
     """A last round from `case`, in which a smaller Case fails if it does so with any of a few seeds.
 
     A failure that needs luck with the data, as an order of summation does, otherwise stops at the first smaller Case
@@ -209,7 +181,7 @@ def _reseeded(trial: Trial, case: Case, like: Likeness, seed: int, climbing: boo
 
     def failing(candidate: Case) -> Case | None:
         tried = (candidate.but(seed=k) for k in seeds)
-        return next((c for c in tried if _fails_like(trial, c, like, climbing)), None)
+        return next((c for c in tried if _fails_like(trial, c, like)), None)
 
     smallest = search(bounded(trial.spec, case, seed=False), lambda c: failing(c) is not None, DRAWS, seed)
     return (failing(smallest) if smallest else None) or case
@@ -221,11 +193,7 @@ def shrink(law: Law, spec: KernelSpec, case: Case, profile: Profile, *, emit: Em
     The same answer on every run. Raises InvalidCase where `case` holds, so that there is nothing to shrink.
     """
     trial = Trial(law, spec, profile, emit)
-    climbing = False
     verdict = trial.verdict(case, "shrink")
-    if verdict is not None and verdict.held and profile.slow:
-        climbing = True
-        verdict = trial.verdict(case, "shrink", climbing=True)
     if verdict is None or verdict.held:
         raise InvalidCase(f"{spec.name} holds under {law.name} on this Case, so there is nothing to shrink")
-    return minimise(trial, case, int(case.key, 16), climbing=climbing).shrunk
+    return minimise(trial, case, int(case.key, 16)).shrunk

@@ -11,7 +11,7 @@ import pytest
 
 from numcheck.capability import Device, Unavailable
 from numcheck.case import Case
-from numcheck.draw import cost, grid
+from numcheck.draw import grid
 from numcheck.explore import Outcome, explore
 from numcheck.gate import Gate
 from numcheck.laws.law import Judged, Law
@@ -54,8 +54,7 @@ def test_regressions_then_the_laws_own_then_the_grid_then_draws() -> None:
     assert started == [case for _, case in rows]
     assert outcome.status == Status.PASS
     assert outcome.judged == len(rows) == len({case for _, case in rows}) == outcome.counts["PASS"]
-    # One Case was judged twice: without and with the slow rungs.
-    assert sorted(Counter(watch.asked).values())[-2:] == [1, 2]
+    assert watch.asked == started
 
 
 def test_a_regression_outside_the_promise_is_left_out() -> None:
@@ -90,47 +89,12 @@ def test_the_seed_is_told_and_repeats_the_draws() -> None:
     assert first.asked == second.asked
 
 
-def test_slow_rungs_are_climbed_by_as_many_cases_as_the_profile_says() -> None:
-    watch = Watch(where(never))
-    explore(watch.law(), spec(), replace(CI, slow=2))
-    climbing = [case for case, effort in zip(watch.asked, watch.efforts, strict=True) if effort.slow]
-    assert len(climbing) == 2
-
-
-def test_a_vacuous_case_is_not_worth_the_slow_rungs() -> None:
-    watch = Watch(lambda case: {"out": Status.PASS if case["D"] == 2053 else Status.VACUOUS})
-    explore(watch.law(), spec(), CI)
-    climbing = [case for case, effort in zip(watch.asked, watch.efforts, strict=True) if effort.slow]
-    assert [case["D"] for case in climbing] == [2053]
-
-
-def test_the_slow_rungs_are_climbed_by_a_large_case() -> None:
-    watch = Watch(CLEAN)
-    explore(watch.law(), spec(), CI)
-    (climbing,) = (case for case, effort in zip(watch.asked, watch.efforts, strict=True) if effort.slow)
-    named = sorted(map(cost, grid(spec(), CI)))
-    assert cost(climbing) >= named[len(named) * 3 // 4 - 1] > 0
-
-
-def test_a_failure_of_the_slow_rungs_alone_is_shrunk_with_them() -> None:
-    class Slow(Watch):
-        def judge(self, spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-            held = super().judge(spec, case, profile)
-            fails = profile.slow and case["S"] >= 1 and case["D"] >= 20
-            return replace(held, outputs={"out": OutputVerdict(Status.FAIL)}) if fails else held
-
-    outcome = explore(Slow(where(never)).law(), spec(), CI)
-    assert outcome.status == Status.FAIL
-    assert outcome.shrunk is not None
-    assert (outcome.shrunk["S"], outcome.shrunk["D"]) == (1, 20)
-
-
 def test_drawing_stops_at_its_time_and_the_grid_does_not() -> None:
     def slow(case: Case) -> dict[str, Status]:
         time.sleep(0.01)
         return {"out": Status.PASS}
 
-    outcome = run(slow, replace(CI, seconds=0.05, examples=50, slow=0))
+    outcome = run(slow, replace(CI, seconds=0.05, examples=50))
     assert len(grid(spec(), CI)) < outcome.judged < len(grid(spec(), CI)) + 15
     (note,) = outcome.notes
     assert note.startswith("drawing stopped at its 0.05 s, after ")
