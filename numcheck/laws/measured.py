@@ -1,0 +1,102 @@
+"""What the accuracy laws share: a Case walked through sample, run and readings, or why it could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from numcheck.capability import Unavailable
+from numcheck.execute import Run, execute
+from numcheck.reading import Readings, readings
+from numcheck.sample import Sample, sample
+from numcheck.ulp import digest
+from numcheck.verdict import OutputVerdict, Status, Verdict
+
+if TYPE_CHECKING:
+    from numcheck.case import Case
+    from numcheck.profile import Profile
+    from numcheck.residual import Residual
+    from numcheck.spec import KernelSpec
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One Run beside the readings of its Contract."""
+
+    sample: Sample
+    run: Run
+    readings: Readings
+
+
+def measured(
+    spec: KernelSpec, case: Case, profile: Profile, blank: Verdict, values: Mapping[str, Any] | None = None
+) -> Measured | Verdict:
+    """The Run and readings of `case`, or the verdict (made from `blank`) where there is nothing to judge.
+
+    UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised or
+    where the oracle has no answer: a NaN truth although every input is finite.
+    """
+    capability = spec.available(profile.device)
+    if isinstance(capability, Unavailable):
+        return everywhere(spec, blank, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs}")
+    illegal = spec.illegal(case)
+    if illegal is not None:
+        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    made = sample(spec.oracle, case, device=profile.device, values=values)
+    run = execute(spec, made, device=profile.device)
+    if run.error:
+        return everywhere(spec, blank, Status.ERROR, run.error, run)
+    policy = spec.contract.policy(case)
+    read = readings(spec.oracle, policy, made, profile.draws, saved=dict(run.saved) or None)
+    silent = [name for name in spec.judged if bool(torch.isnan(read.truth[name]).any())]
+    if silent and all(bool(torch.isfinite(t).all()) for t in made.exact().values()):
+        why = f"oracle {spec.oracle.name} gives NaN in {', '.join(silent)} though every input is finite: it cannot judge"
+        return everywhere(spec, blank, Status.ERROR, why, run)
+    return Measured(made, run, read)
+
+
+def everywhere(spec: KernelSpec, blank: Verdict, status: Status, why: str, run: Run | None = None) -> Verdict:
+    """`blank` with one status and reason for every output of `spec`."""
+    outputs = {name: OutputVerdict(status, why) for name in spec.judged}
+    if run is None:
+        return Verdict(blank.spec, blank.law, blank.claim, outputs)
+    return Verdict(blank.spec, blank.law, blank.claim, outputs, hashes=hashes(run), evidence=run.evidence)
+
+
+def hashes(run: Run) -> dict[str, str]:
+    """Output -> digest of its raw bits."""
+    return {name: digest(t) for name, t in run.outputs.items()}
+
+
+def found(spec: KernelSpec, run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdict]:
+    """`outputs`, failed by what the guards found: a finding fails the outputs that it names, or else all of them."""
+    for finding in run.findings:
+        named = [name for name in spec.judged if name in finding.replace("'", " ").replace(":", " ").split()]
+        for name in named or spec.judged:
+            old = outputs[name]
+            why = f"{finding}; {old.why}" if old.why else finding
+            outputs[name] = OutputVerdict(max(old.status, Status.FAIL), why, old.where)
+    return outputs
+
+
+def where(r: Residual) -> str:
+    """The worst element of an output, as "tensor got= expected= at index"."""
+    if r.got.numel() == 0:
+        return ""
+    if bool(r.wrong.any()):
+        flat = int(r.wrong.flatten().to(torch.uint8).argmax())
+    else:
+        slack = torch.zeros(r.got.shape, dtype=torch.float64)
+        slack[r.plain] = r.slack
+        # Where no element is beyond the radius, the farthest from the emulation tells more.
+        far = (r.got - r.emulation).abs().nan_to_num() if not bool((slack > 1).any()) else slack
+        flat = int(far.flatten().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), r.got.shape)]
+    at = tuple(index)
+    return (
+        f"{r.name} got={float(r.got[at])!r} expected={float(r.emulation[at])!r} at {index} "
+        f"(exact {float(r.truth[at])!r}, radius {float(r.radius[at]):.3g})"
+    )
