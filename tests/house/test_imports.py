@@ -16,7 +16,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("ulp", "reading", "determinism"),
     ("oracles", "sample"),
     ("interpreter", "guard", "execute"),
-    ("certify", "vacuity", "repeat", "judge", "fingerprint"),
+    ("tape", "certify", "vacuity", "repeat", "judge", "fingerprint"),
     ("laws",),
     ("schema", "record", "environment", "finding", "failure", "bench", "alarms"),
     ("draw", "load", "device", "report"),
