@@ -148,7 +148,7 @@ class Residual:
 
     @cached_property
     def squares(self) -> Tensor:
-        """Mean square error of each noise draw, (draws,), not below ulp^2/12 for an output that the sum tree decides."""
+        """Mean square error of each noise draw, (draws,); not below ulp^2/12 where the sum tree decides the error."""
         squares = self.drawn.pow(2).mean(1)
         if not self.rounded:
             floor = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12

@@ -89,7 +89,7 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
             gates += pooled_gates(name, [s for s in shares if s["rounded"] == rounded])
         own = [g for g in gates if g.output == name]
         outputs[name] = accuracy_status(own)
-        ratios |= {name: g.value for g in own if g.kind == "band" and not g.vacuous}
+        ratios.update((name, g.value) for g in own if g.kind == "band" and not g.vacuous)
     return Verdict(
         spec.name,
         NAME,

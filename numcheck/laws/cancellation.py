@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NAME = "cancellation"
 # A result cancels where it is at most a sixteenth of its terms' size: four leading bits lost or more.
 DEPTH = 2.0**-4
+NONE_CANCELS = f"no nonzero element is as small as {DEPTH:g} of its terms"
 # A result survives where its error stays below half of it: sign and magnitude are then still its own.
 SURVIVES = 0.5
 # The oracle and a named exact result may differ by FP64's rounding of the terms, with room for a few operations.
@@ -37,10 +39,21 @@ LONGEST = 64
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-    """The cancellation verdict of one Case; a named cancellation brings its own values."""
+    """The cancellation verdict of one Case; a named cancellation brings its own values, and may share its Case."""
+    named = [c for c in spec.oracle.cancellations if c.case == case]
+    verdicts = [_judge(spec, case, profile, c) for c in named] or [_judge(spec, case, profile, None)]
+    outputs: dict[str, OutputVerdict] = {}
+    for verdict in verdicts:
+        for name, output in verdict.outputs.items():
+            if name not in outputs or output.status > outputs[name].status:
+                outputs[name] = output
+    gates = tuple(g for v in verdicts for g in v.gates)
+    return replace(verdicts[0], outputs=outputs, gates=gates, figures={"named": [c.name for c in named]})
+
+
+def _judge(spec: KernelSpec, case: Case, profile: Profile, named: Cancellation | None) -> Verdict:
     claim = f"{spec.name}: where the result is at most {DEPTH:g} of its terms' size, it survives their cancellation"
     blank = Verdict(spec.name, NAME, claim, {})
-    named = next((c for c in spec.oracle.cancellations if c.case == case), None)
     walked = measured(spec, case, profile, blank, values=named.values if named else None)
     if isinstance(walked, Verdict):
         return walked
@@ -61,15 +74,17 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         gates.append(gate)
         status = accuracy_status([gate])
         outputs[name] = status if status.status.held else OutputVerdict(status.status, status.why, where(r))
+    outputs = found(spec, walked.run, outputs)
+    # Outputs of which no element cancels say nothing, unless all of them are such.
+    telling = {name: o for name, o in outputs.items() if not o.why.startswith(NONE_CANCELS)}
     return Verdict(
         spec.name,
         NAME,
         claim,
-        found(spec, walked.run, outputs),
+        telling or outputs,
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,
-        figures={"named": named.name} if named else {},
     )
 
 
@@ -86,12 +101,12 @@ def survival(r: Residual, size: Tensor | None, named: Tensor | None = None) -> G
         cancels = cancels | (named != 0)
     cancels = cancels & (r.truth != 0) & torch.isfinite(r.truth)
     if not bool(cancels.any()):
-        return _vacuous(r, f"no nonzero element is as small as {DEPTH:g} of its terms")
+        return _vacuous(r, NONE_CANCELS)
     relative = r.radius / r.truth.abs()
     promised = cancels & (relative < SURVIVES)
     if not bool(promised.any()):
         least = float(relative[cancels].min())
-        return _vacuous(r, f"this Contract does not promise survival: its radius is {least:.3g} of the exact result or more")
+        return _vacuous(r, f"this Contract does not promise survival: its radius is {least:.3g} of the exact result")
     error = (r.got - r.truth).abs()
     excess = torch.where(promised, error / r.radius, torch.full_like(error, -math.inf))
     excess[promised & (error == 0)] = 0.0
@@ -99,8 +114,8 @@ def survival(r: Residual, size: Tensor | None, named: Tensor | None = None) -> G
     index = int(excess.flatten().argmax())
     exact, radius = float(r.truth.flatten()[index]), float(r.radius.flatten()[index])
     reason = (
-        f"relative error against the exact result {exact:.9g}, of {int(promised.sum())} cancelling element(s) the worst for "
-        f"its limit: the Contract's radius there, {radius:.3g}, over the exact result"
+        f"relative error against the exact result {exact:.9g}, of {int(promised.sum())} cancelling element(s) the "
+        f"worst for its limit, which is the Contract's radius there, {radius:.3g}, over the exact result"
     )
     value = float(error.flatten()[index]) / abs(exact)
     return Gate("ceiling", r.name, value, radius / abs(exact), reason)
@@ -150,7 +165,8 @@ def _disagrees(expected: dict[str, Tensor], truth: dict[str, Tensor], sizes: dic
             return f"exact {name} has shape {tuple(exact.shape)}, the oracle's has {tuple(truth[name].shape)}"
         room = ORACLE * sizes.get(name, exact.abs())
         if bool(((exact - truth[name]).abs() > room).any()):
-            return f"the oracle gives {name}={truth[name].flatten().tolist()}, but the exact result is {exact.flatten().tolist()}"
+            got, stated = truth[name].flatten().tolist(), exact.flatten().tolist()
+            return f"the oracle gives {name}={got}, but the exact result is stated as {stated}"
     return ""
 
 

@@ -53,7 +53,8 @@ def measured(
     read = readings(spec.oracle, policy, made, profile.draws, saved=dict(run.saved) or None)
     silent = [name for name in spec.judged if bool(torch.isnan(read.truth[name]).any())]
     if silent and all(bool(torch.isfinite(t).all()) for t in made.exact().values()):
-        why = f"oracle {spec.oracle.name} gives NaN in {', '.join(silent)} though every input is finite: it cannot judge"
+        names = ", ".join(silent)
+        why = f"oracle {spec.oracle.name} gives NaN in {names} though every input is finite: it cannot judge"
         return everywhere(spec, blank, Status.ERROR, why, run)
     return Measured(made, run, read)
 
