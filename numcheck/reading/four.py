@@ -1,0 +1,116 @@
+"""The readings of one Sample together: what a kernel is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from numcheck.case import Case
+from numcheck.contract import Policy
+from numcheck.errors import InvalidSpec
+from numcheck.oracle import Oracle
+from numcheck.reading.kinds import Emulation, Key, Noise, Radius, Spread, Truth
+
+# Jittered emulations behind a flip rate. Flips are rare (2^-16 of 16-bit results), so four suffice to tell none
+# from some; the match gate adds the Poisson quantile.
+JITTERS = 4
+# Seeds of one Sample's noise and jitter draws start this far apart, so that no two draws share one.
+STRIDE = 2**20
+
+
+class Exact(Protocol):
+    """What `readings` needs of a Sample."""
+
+    @property
+    def case(self) -> Case: ...
+
+    def exact(self) -> dict[str, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Readings:
+    """truth, emulation, noise draws, jittered emulations and worst case, each a dict output -> FP64 tensor."""
+
+    truth: dict[str, Tensor]
+    emulation: dict[str, Tensor]
+    noise: tuple[dict[str, Tensor], ...]
+    jitters: tuple[dict[str, Tensor], ...]
+    radius: dict[str, Tensor]
+
+
+def read(
+    oracle: Oracle, reading: Any, exact: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """Walk through `oracle` with one reading: its forward outputs, then its gradients, as FP64 tensors.
+
+    exact: inputs and cotangents, FP64. saved: the kernel's own saved outputs, upcast exactly; without them the VJP
+    takes the reading's own forward. An oracle without a VJP is differentiated by autograd.
+    Raises InvalidSpec where the oracle's code returns something else than it declares.
+    """
+    reading.start()
+    inputs = {i.name: reading.enter(exact[i.name]) for i in oracle.inputs}
+    results = dict(_declared(oracle, "forward", oracle.forward(reading, **inputs), [o.name for o in oracle.outputs]))
+    if oracle.gradients:
+        kept = {name: reading.enter(saved[name]) if saved else results[name] for name in oracle.saved}
+        cotangents = {c.name: reading.enter(exact[c.name]) for c in oracle.cotangents}
+        names = [g.name for g in oracle.gradients]
+        if oracle.vjp is None:
+            gradients = autograd(oracle, reading, exact)
+        else:
+            gradients = oracle.vjp(reading, **inputs, **kept, **cotangents)
+        results |= _declared(oracle, "vjp", gradients, names)
+    return {name: reading.leave(value) for name, value in results.items()}
+
+
+def readings(
+    oracle: Oracle,
+    policy: Policy,
+    sample: Exact,
+    draws: int,
+    saved: Mapping[str, Tensor] | None = None,
+    jitters: int = JITTERS,
+) -> Readings:
+    """All readings of `sample` under `policy`, with `draws` noise draws; the seeds come from the Case's hash."""
+    exact, seed = sample.exact(), int(sample.case.key, 16)
+    shared: dict[Key, Spread] = {}
+    emulation = read(oracle, Emulation(policy, shared=shared), exact, saved)
+    return Readings(
+        truth=read(oracle, Truth(), exact, saved),
+        emulation=emulation,
+        noise=tuple(read(oracle, Noise(policy, seed + k, shared), exact, saved) for k in range(draws)),
+        jitters=tuple(read(oracle, Emulation(policy, seed + STRIDE + k, shared), exact, saved) for k in range(jitters)),
+        radius=read(oracle, Radius(policy), exact, saved),
+    )
+
+
+def autograd(oracle: Oracle, reading: Any, exact: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The gradients by FP64 autograd of the forward's truth, each then read at its own point."""
+    wanted = [g.name for g in oracle.gradients]
+    leaves = {i.name: exact[i.name].clone() for i in oracle.inputs}
+    for name in wanted:
+        leaves[name.removeprefix("d_")].requires_grad_()
+    with torch.enable_grad():
+        outputs = oracle.forward(Truth(), **leaves)
+    roots = [c.name.removeprefix("d_") for c in oracle.cotangents]
+    found = torch.autograd.grad(
+        [outputs[r] for r in roots],
+        [leaves[n.removeprefix("d_")] for n in wanted],
+        [exact["d_" + r] for r in roots],
+        allow_unused=True,
+    )
+    return {
+        name: reading.at(name, reading.enter(torch.zeros_like(leaves[name.removeprefix("d_")]) if g is None else g))
+        for name, g in zip(wanted, found, strict=True)
+    }
+
+
+def _declared(oracle: Oracle, part: str, returned: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:
+    if set(returned) != set(names):
+        raise InvalidSpec(
+            f"oracle {oracle.name}: {part} returned {', '.join(returned) or 'nothing'}, it declares {', '.join(names)}"
+        )
+    return {name: returned[name] for name in names}

@@ -1,0 +1,179 @@
+"""Trees: what a declared summation does to the sum. Exact replay, the spread of its error, its worst growth.
+
+Every function takes the terms with the summed axis last. Terms and results are FP64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from numcheck.contract import Sum
+from numcheck.ulp import disturbance, format_of, round_to, ulp, unit_roundoff
+
+# Longest chain that is replayed add by add. One add costs a few passes over the result, so 32 cover every sum
+# over streams, experts or slots of a block, and leave out those over features, whose tree is rarely a chain.
+REPLAYED = 32
+# A tf32 input keeps 11 significant bits, so a product of two keeps 22; its rounding is 2^-11 relative.
+TF32_PRECISION = 11
+
+
+def last(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """`terms` with the axes `dim` merged into one and moved last."""
+    if isinstance(dim, int):
+        return terms.movedim(dim, -1)
+    axes = [d % terms.ndim for d in dim]
+    moved = terms.movedim(axes, list(range(-len(axes), 0)))
+    return moved.reshape(*moved.shape[: terms.ndim - len(axes)], math.prod(terms.shape[a] for a in axes))
+
+
+def replays(how: Sum, count: int) -> bool:
+    """Whether the tree is declared so exactly, and is so short, that the emulation adds as the kernel does."""
+    return (
+        how.tree == "sequential" and how.block == 0 and count <= REPLAYED and how.dtype != "fp64" and how.dot == "ieee"
+    )
+
+
+def replay(terms: Tensor, how: Sum) -> Tensor:
+    """The sum, add by add in the declared dtype. Exact: each partial sum is the correctly rounded one."""
+    if terms.shape[-1] == 0:
+        return terms.sum(-1)
+    if how.products:
+        terms = round_to(terms, how.dtype)
+    total = round_to(terms[..., 0], how.dtype, how.rounding)
+    for k in range(1, terms.shape[-1]):
+        total = round_to(_add_to_odd(total, terms[..., k]), how.dtype, how.rounding)
+    return total
+
+
+def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
+    """Mean and standard deviation of the sum's error, or None where every element's is zero.
+
+    Each partial sum rounds with variance ulp^2 / 12 where it is not representable; truncation adds a mean of
+    -ulp / 2 towards zero. "any" is bounded by the chain, unless no order at all could round.
+    """
+    if how.dtype == "fp64" or terms.shape[-1] == 0:
+        return None, None
+    mean = terms.new_zeros(terms.shape[:-1])
+    variance = mean.clone()
+    if how.dot == "tf32":
+        variance += _tf32_variance(terms)
+    if how.products:
+        variance += (disturbance(terms, how.dtype) ** 2).sum(-1) / 12
+        terms = round_to(terms, how.dtype)
+    else:
+        # The first addend of a fused chain is a plain product: the partial sum that it makes rounds too.
+        mean, variance = _count(mean, variance, terms[..., :1], how)
+    for partial in _partials(terms, how):
+        mean, variance = _count(mean, variance, partial, how)
+    if how.tree != "sequential" or how.block:
+        variance = torch.maximum(variance, _unordered(terms, variance, how))
+    return _none_if_zero(mean), _none_if_zero(variance.sqrt())
+
+
+def growth(how: Sum, count: int) -> float:
+    """Factor g of the worst case |computed - exact| <= g * sum |terms|, products not counted; inf beyond its range.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2: h u / (1 - h u), with h the depth
+    of the tree. Truncation doubles u. The FP64 sum that it is compared with has its own such error.
+    """
+    unit = unit_roundoff(how.dtype) * (2 if how.rounding == "truncate" else 1)
+    adds = _depth(how, count) * unit
+    inputs = 0.0
+    if how.dot == "tf32":
+        inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1
+    if adds >= 1:
+        return math.inf
+    return (1 + adds / (1 - adds)) * (1 + inputs) - 1 + count * unit_roundoff("fp64")
+
+
+def _depth(how: Sum, count: int) -> int:
+    """Most adds that one term passes through; for "any" that of the chain, which no tree exceeds."""
+    if count <= 1:
+        return 0
+    if how.block:
+        blocks = -(-count // how.block)
+        inside = math.ceil(math.log2(min(how.block, count)))
+        return inside + _depth(Sum(how.dtype, how.tree), blocks)
+    return math.ceil(math.log2(count)) if how.tree == "pairwise" else count - 1
+
+
+def _partials(terms: Tensor, how: Sum) -> list[Tensor]:
+    """Every partial sum of the declared tree that an add makes, as tensors with the partials last."""
+    count = terms.shape[-1]
+    if how.block:
+        blocks = -(-count // how.block)
+        padded = torch.nn.functional.pad(terms, (0, blocks * how.block - count))
+        inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block))
+        outside = _partials(sums, Sum(how.dtype, how.tree))
+        return [p.flatten(-2) for p in inside] + outside
+    if how.tree == "pairwise":
+        return _pairwise(terms)[0]
+    return [terms.cumsum(-1)[..., 1:]]
+
+
+def _pairwise(terms: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Partial sums of neighbours, level by level, and the sum itself."""
+    levels = []
+    while terms.shape[-1] > 1:
+        if terms.shape[-1] % 2:
+            terms = torch.nn.functional.pad(terms, (0, 1))
+        terms = terms[..., 0::2] + terms[..., 1::2]
+        levels.append(terms)
+    return levels, terms[..., 0]
+
+
+def _count(mean: Tensor, variance: Tensor, partial: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
+    step = disturbance(partial, how.dtype)
+    if how.rounding == "truncate":
+        mean = mean - (step * torch.sign(partial)).sum(-1) / 2
+    return mean, variance + (step**2).sum(-1) / 12
+
+
+def _tf32_variance(terms: Tensor) -> Tensor:
+    """Two inputs of relative rounding error uniform on +-2^-11, unless the product can be one of tf32 numbers."""
+    cut = ulp(terms, "fp32") * 2.0 ** (24 - 2 * TF32_PRECISION)
+    exact = torch.round(terms / cut) * cut == terms
+    return (terms**2 * (2 * 2.0 ** (-2 * TF32_PRECISION) / 3)).masked_fill_(exact, 0.0).sum(-1)
+
+
+def _unordered(terms: Tensor, variance: Tensor, how: Sum) -> Tensor:
+    """A floor for trees whose order is not known: 0 where no order can round, else one rounding of the largest sum."""
+    quiet = variance == 0
+    if not bool(quiet.any()):
+        return variance
+    size = terms.abs().sum(-1)
+    form = format_of(how.dtype)
+    # All partial sums in any order are multiples of the terms' lowest bit; below 2^precision of it all are exact.
+    sure = size <= 2.0**form.precision * _lowest_bit(terms)
+    return (ulp(size, how.dtype) ** 2 / 12).masked_fill_(sure | ~quiet | (size == 0), 0.0)
+
+
+def _lowest_bit(terms: Tensor) -> Tensor:
+    """The smallest set bit over the terms; infinite where all of them are zero."""
+    raw = terms.contiguous().view(torch.int64)
+    exponent = (raw >> 52) & 0x7FF
+    mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
+    low = (mantissa & -mantissa).to(torch.float64)
+    scale = ((exponent - 52).clamp(min=1) << 52).view(torch.float64)
+    return (low * scale).masked_fill_(terms == 0, torch.inf).amin(-1)
+
+
+def _none_if_zero(x: Tensor) -> Tensor | None:
+    return x if bool((x != 0).any()) else None
+
+
+def _add_to_odd(a: Tensor, b: Tensor) -> Tensor:
+    """a + b in FP64 rounded to odd, so that a second rounding to a format of at most 51 bits is as good as one.
+
+    Boldo and Melquiond, IEEE Trans. Computers 57(4), 2008. The error of the sum comes from TwoSum.
+    """
+    total = a + b
+    virtual = total - a
+    error = (a - (total - virtual)) + (b - virtual)
+    raw = total.view(torch.int64)
+    even = (error != 0) & torch.isfinite(total) & ((raw & 1) == 0)
+    away = torch.where(torch.signbit(error) == torch.signbit(total), 1, -1)
+    return (raw + torch.where(even, away, 0)).view(torch.float64)
