@@ -105,8 +105,8 @@ def blind(r: Residual) -> str:
     """Why no gate on this output could tell its values from zeros, or ""."""
     if not bool(torch.isfinite(r.truth).any()):
         return "no element of the truth is finite"
-    if r.drowned:
-        return "the Contract's radius reaches the truth at every element: an output of zeros holds"
+    if r.null:
+        return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
     return ""
 
 
@@ -246,7 +246,7 @@ def _bias(r: Residual) -> Gate:
         return _vacuous("bias", r, why, r.bias.z)
     draws = r.bias.draws
     reason = (
-        f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings included); "
+        f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings too); "
         f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, where truncation "
         "lands"
     )

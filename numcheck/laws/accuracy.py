@@ -101,6 +101,11 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
     )
 
 
+def cases(spec: KernelSpec) -> tuple[Case, ...]:
+    """The oracle's named cancellations: a result that a rounding too many would lose is an accuracy Case too."""
+    return tuple(c.case for c in spec.oracle.cancellations if spec.illegal(c.case) is None)
+
+
 def _shares(figures: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     share = figures["outputs"].get(name, {}).get("pool")
     return [share] if share else []
@@ -131,4 +136,5 @@ ACCURACY = Law(
     "each output is the exact result, rounded where and as the Contract says and nowhere else",
     judge,
     pool,
+    cases,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +12,7 @@ from numcheck.errors import InvalidCase
 from numcheck.gate import Gate
 from numcheck.judge import malformed, measure
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes, measured, where
+from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, where
 from numcheck.reading import Recording, read
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
@@ -39,22 +38,11 @@ LONGEST = 64
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-    """The cancellation verdict of one Case; a named cancellation brings its own values, and may share its Case."""
-    named = [c for c in spec.oracle.cancellations if c.case == case]
-    verdicts = [_judge(spec, case, profile, c) for c in named] or [_judge(spec, case, profile, None)]
-    outputs: dict[str, OutputVerdict] = {}
-    for verdict in verdicts:
-        for name, output in verdict.outputs.items():
-            if name not in outputs or output.status > outputs[name].status:
-                outputs[name] = output
-    gates = tuple(g for v in verdicts for g in v.gates)
-    return replace(verdicts[0], outputs=outputs, gates=gates, figures={"named": [c.name for c in named]})
-
-
-def _judge(spec: KernelSpec, case: Case, profile: Profile, named: Cancellation | None) -> Verdict:
+    """The cancellation verdict of one Case; a named cancellation brings its own values."""
     claim = f"{spec.name}: where the result is at most {DEPTH:g} of its terms' size, it survives their cancellation"
     blank = Verdict(spec.name, NAME, claim, {})
-    walked = measured(spec, case, profile, blank, values=named.values if named else None)
+    named = named_in(spec, case)
+    walked = measured(spec, case, profile, blank)
     if isinstance(walked, Verdict):
         return walked
     sizes = _term_sizes(spec, walked.sample, dict(walked.run.saved) or None)
@@ -85,6 +73,7 @@ def _judge(spec: KernelSpec, case: Case, profile: Profile, named: Cancellation |
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,
+        figures={"named": named.name} if named else {},
     )
 
 

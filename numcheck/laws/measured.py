@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,6 +16,7 @@ from numcheck.verdict import OutputVerdict, Status, Verdict
 
 if TYPE_CHECKING:
     from numcheck.case import Case
+    from numcheck.oracle import Cancellation
     from numcheck.profile import Profile
     from numcheck.residual import Residual
     from numcheck.spec import KernelSpec
@@ -31,11 +31,15 @@ class Measured:
     readings: Readings
 
 
-def measured(
-    spec: KernelSpec, case: Case, profile: Profile, blank: Verdict, values: Mapping[str, Any] | None = None
-) -> Measured | Verdict:
+def named_in(spec: KernelSpec, case: Case) -> Cancellation | None:
+    """The named cancellation whose Case this is, or None."""
+    return next((c for c in spec.oracle.cancellations if c.case == case), None)
+
+
+def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Measured | Verdict:
     """The Run and readings of `case`, or the verdict (made from `blank`) where there is nothing to judge.
 
+    A named cancellation's Case has that cancellation's values.
     UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised or
     where the oracle has no answer: a NaN truth although every input is finite.
     """
@@ -45,7 +49,8 @@ def measured(
     illegal = spec.illegal(case)
     if illegal is not None:
         return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
-    made = sample(spec.oracle, case, device=profile.device, values=values)
+    named = named_in(spec, case)
+    made = sample(spec.oracle, case, device=profile.device, values=named.values if named else None)
     run = execute(spec, made, device=profile.device)
     if run.error:
         return everywhere(spec, blank, Status.ERROR, run.error, run)

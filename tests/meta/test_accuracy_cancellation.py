@@ -59,7 +59,9 @@ def test_a_drawn_cancelling_case_fails_the_old_policy() -> None:
     assert CANCELLATION.judge(OLD_KERNEL, case, QUICK).status is Status.FAIL
 
 
-def test_the_old_policy_under_the_fp32_contract_fails_accuracy() -> None:
-    case = Case.of(S=1, H=4, D=64, dtype="bf16", regime="cancelling")
-    assert ACCURACY.judge(OLD_KERNEL, case, QUICK).status is Status.FAIL
-    assert ACCURACY.judge(OLD_KERNEL.but(contract=OLD), case, QUICK).held
+def test_the_old_policy_fails_accuracy_under_the_fp32_contract_and_passes_under_its_own() -> None:
+    assert REPORTED.case in ACCURACY.cases(OLD_KERNEL)
+    verdict = ACCURACY.judge(OLD_KERNEL, REPORTED.case, QUICK)
+    assert verdict.outputs["out"].status is Status.FAIL
+    assert ACCURACY.judge(OLD_KERNEL.but(contract=OLD), REPORTED.case, QUICK).status is Status.PASS
+    assert ACCURACY.judge(mhc(), REPORTED.case, QUICK).status is Status.PASS
