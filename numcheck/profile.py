@@ -17,6 +17,7 @@ class Profile:
     process. draws: noise draws behind each spread. slow: Cases of a generated test that also climb the slow rungs
     (fresh process, thread counts, compiled). derandomize: the same Cases on every run. seconds: of drawing, after
     which no new Case is drawn (the named grid always runs whole). shrinking: seconds for making one failure smaller.
+    largest: most elements of a drawn Case, as the product of its sizes.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Profile:
     device: Device = "cpu"
     seconds: float = 60.0
     shrinking: float = 60.0
+    largest: int = 2**16
 
     def on(self, device: Device) -> Profile:
         """The same effort on another device."""
@@ -50,6 +52,7 @@ DEEP = Profile(
     derandomize=False,
     seconds=3600,
     shrinking=600,
+    largest=2**20,
 )
 PROFILES = (QUICK, CI, DEEP)
 
