@@ -12,7 +12,7 @@ from numcheck.errors import InvalidCase
 from numcheck.gate import Gate
 from numcheck.judge import malformed, measure
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, where
+from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, saved, where
 from numcheck.reading import Recording, read
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
@@ -45,7 +45,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     walked = measured(spec, case, profile, blank)
     if isinstance(walked, Verdict):
         return walked
-    sizes = _term_sizes(spec, walked.sample, dict(walked.run.saved) or None)
+    sizes = _term_sizes(spec, walked.sample, saved(walked.run))
     expected = _exact(named)
     doubt = _disagrees(expected, walked.readings.truth, sizes)
     if doubt:
@@ -130,10 +130,10 @@ def _moderate(spec: KernelSpec, dtype: str) -> list[Case]:
         return []
 
 
-def _term_sizes(spec: KernelSpec, made: Sample, saved: dict[str, Tensor] | None) -> dict[str, Tensor]:
+def _term_sizes(spec: KernelSpec, made: Sample, kept: dict[str, Tensor] | None) -> dict[str, Tensor]:
     """Output -> sum of |terms| of each element, for the outputs that are sums."""
     recording = Recording()
-    truth = read(spec.oracle, recording, made.exact(), saved)
+    truth = read(spec.oracle, recording, made.exact(), kept)
     found: dict[str, Tensor] = {}
     for name, (terms, dim) in recording.terms.items():
         size = terms.abs().sum(dim)
