@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from numcheck.oracles import mhc_post as oracle
 from torch import Tensor
 
 from kernels.mhc_post import contracts, eager, eager_bf16_rounding
 from kernels.triton_probe import missing, triton_probe
 from numcheck import Available, Capability, KernelSpec, Unavailable
 from numcheck.capability import Device
+from numcheck.oracles import mhc_post as oracle
 
 
 def _compiled_bits(device: Device) -> Capability:
