@@ -1,7 +1,7 @@
 """What each mHC post implementation promises, as functions of the Case.
 
-Totals and points are the oracle's: a total carries the name of the output that it makes; `mix` is the sum over sources
-without post*x, `post_x` that product.
+Totals and points are the oracle's: a total carries the name of the output that it makes; `px` is post*x, `mix` the sum
+over the sources without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ STREAMS = Sum("fp32", tree="sequential", products=True)
 CHANNELS = Sum("fp32", tree="any", products=True)
 ACCUMULATE: Mapping[str, Sum] = {
     "out": STREAMS,
-    "mix": STREAMS,
     "d_x": STREAMS,
     "d_residual": STREAMS,
     "d_post": CHANNELS,
@@ -39,7 +38,7 @@ def every_intermediate(case: Case) -> Mapping[str, str]:
     """The policy before FP32 coefficients; d_post and d_comb go through the dtype of the rounded coefficients."""
     if case.dtype == "fp32":
         return {}
-    points = ("post", "comb", "post_x", "mix", "out", "d_x", "d_residual", "d_post", "d_comb")
+    points = ("post", "comb", "px", "mix", "out", "d_x", "d_residual", "d_post", "d_comb")
     return dict.fromkeys(points, "data")
 
 
