@@ -95,6 +95,8 @@ def test_subnormals_lie_on_their_own_grid() -> None:
 
 def test_disturbance_is_zero_exactly_where_nothing_rounds() -> None:
     assert disturbance(f64(1.0, 1.003, 0.0, 256.0), "bf16").tolist() == [0.0, 2.0**-7, 0.0, 0.0]
+    # At a tie the error is half an ulp for certain, which is the variance of a uniform of sqrt(3) ulps.
+    assert (disturbance(f64(1 + 2.0**-8), "bf16") ** 2 / 12).item() == pytest.approx(2.0**-14 / 4)
 
 
 def test_unit_roundoffs() -> None:
