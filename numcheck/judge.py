@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from numcheck.chance import most_flips, student_tail
+from numcheck.chance import most_flips, student_limit, student_tail
 from numcheck.clock import timed
 from numcheck.gate import Gate, GateKind
 from numcheck.residual import Residual, residual
@@ -227,17 +227,23 @@ def _band(r: Residual) -> Gate:
 
 
 def _upper(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = blind(r)
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
-    limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+    if too_few(r):
+        limit = student_limit(MATCH_RISK, standing.draws - 1)
+        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.got.numel()} elements had one error"
+    else:
+        limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+        allowed = f"{Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
     reason = (
         f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
         f"declared sum (sequential where the tree is unknown, at least ulp^2/12); one-sided, since products are often "
-        f"exact; allowed: {Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
+        f"exact; allowed: {allowed}"
     )
-    return Gate("band", r.name, r.ratio, limit, reason, standing.spread)
+    spread = standing.spread if math.isfinite(standing.spread) else 0.0
+    return Gate("band", r.name, r.ratio, limit, reason, spread)
 
 
 def _bias(r: Residual) -> Gate:
