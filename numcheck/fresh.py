@@ -20,7 +20,7 @@ from numcheck.capability import Device
 from numcheck.case import Case
 from numcheck.errors import NumcheckError
 from numcheck.execute import execute
-from numcheck.load import find
+from numcheck.load import load
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
 
@@ -41,8 +41,8 @@ class NotFresh(NumcheckError, RuntimeError):
     """A fresh process could not run this spec's own kernels; the message says why."""
 
 
-def fresh(spec: KernelSpec, case: Case, device: Device) -> Fresh:
-    """What a newly started Python computes for the same spec, Case and device.
+def fresh(spec: KernelSpec, case: Case, device: Device, saved: Mapping[str, Tensor] | None = None) -> Fresh:
+    """What a newly started Python computes for the same spec, Case and device (and `saved` outputs, where given).
 
     Raises NotFresh where the process cannot find the spec, finds another kernel under its name, or dies.
     """
@@ -57,8 +57,9 @@ def fresh(spec: KernelSpec, case: Case, device: Device) -> Fresh:
         "path": [str(Path(entry).resolve()) for entry in sys.path],
     }
     with tempfile.TemporaryDirectory() as folder:
-        outputs = Path(folder) / "outputs.pt"
-        answer = _answer(_ask({**request, "outputs": str(outputs)}))
+        outputs, given = Path(folder) / "outputs.pt", Path(folder) / "saved.pt"
+        torch.save(None if saved is None else {name: t.cpu() for name, t in saved.items()}, given)
+        answer = _answer(_ask({**request, "outputs": str(outputs), "saved": str(given)}))
         if answer["identity"] != identity(spec):
             raise NotFresh(f"{spec.origin} holds another kernel under the name {spec.name!r}; this is a variant of it")
         return Fresh(torch.load(outputs, weights_only=True), answer["error"])
@@ -115,10 +116,12 @@ def main() -> None:
     sys.path[:] = request["path"]
     if request["interpret"]:
         interpreter.enable()
-    spec = find(request["specs"], request["spec"])
-    case = Case.from_json(request["case"])
+    spec = next(s for s in load((request["specs"],)) if s.name == request["spec"])
     device: Device = request["device"]
-    run = execute(spec, sample(spec.oracle, case, device=device), device=device)
+    drawn = sample(spec.oracle, Case.from_json(request["case"]), device=device)
+    given = torch.load(request["saved"], weights_only=True)
+    saved = None if given is None else {name: t.to(device) for name, t in given.items()}
+    run = execute(spec, drawn, device=device, saved=saved)
     torch.save({name: tensor.cpu() for name, tensor in run.outputs.items()}, request["outputs"])
     print(json.dumps({"identity": identity(spec), "error": run.error}), flush=True)
 

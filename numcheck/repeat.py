@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from numcheck import fresh
+from numcheck import fresh, interpreter
 from numcheck.capability import Device
 from numcheck.difference import Difference, difference
 from numcheck.execute import Run, execute
@@ -32,22 +32,28 @@ PERMUTED = "permuted order"
 
 @dataclass(frozen=True)
 class Subject:
-    """What is repeated: a spec on one Sample, its first Run, and the first Run's hashes."""
+    """What is repeated: a spec on one Sample, its first Run and the hashes of that Run's outputs.
+
+    saved: the outputs that a spec without a forward takes as saved; None where its own forward gives them.
+    """
 
     spec: KernelSpec
     sample: Sample
     device: Device
+    saved: Mapping[str, Tensor] | None
     first: Run
     hashes: Mapping[str, str]
 
     @classmethod
-    def of(cls, spec: KernelSpec, sample: Sample, device: Device, first: Run) -> Subject:
-        """The Subject whose hashes are those of `first`."""
-        return cls(spec, sample, device, first, {name: digest(t) for name, t in first.outputs.items()})
+    def of(cls, spec: KernelSpec, sample: Sample, device: Device, saved: Mapping[str, Tensor] | None = None) -> Subject:
+        """The Subject after a first Run, measured and checked for integer overflow where the interpreter runs it."""
+        interpreted = interpreter.active() and device == "cpu"
+        first = execute(spec, sample, device=device, saved=saved, measure=interpreted, check_overflow=interpreted)
+        return cls(spec, sample, device, saved, first, {name: digest(t) for name, t in first.outputs.items()})
 
-    def again(self, **how: object) -> Run:
-        """One more Run of the same bits."""
-        return execute(self.spec, self.sample, device=self.device, **how)  # type: ignore[arg-type]
+    def again(self, *, order: Order | None = None, dirty: int | None = None) -> Run:
+        """One more Run of the same bits: programs in another order, or fresh memory full of other leftovers."""
+        return execute(self.spec, self.sample, device=self.device, order=order, saved=self.saved, dirty=dirty)
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,7 @@ def fresh_process(subject: Subject) -> Step:
     """The same Case in a newly started Python: bits that depend on what ran before, or on a hash seed."""
     name = "fresh process"
     try:
-        found = fresh.fresh(subject.spec, subject.sample.case, subject.device)
+        found = fresh.fresh(subject.spec, subject.sample.case, subject.device, subject.saved)
     except fresh.NotFresh as error:
         return skipped(name, str(error))
     outputs = {output: tensor.to(subject.first.outputs[output].device) for output, tensor in found.outputs.items()}

@@ -9,7 +9,7 @@ not exactly these, so a flip that was seen outranks it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,12 +25,13 @@ from numcheck.order import Order, orders
 from numcheck.reading import Recording, read
 from numcheck.sample import Sample, sample
 from numcheck.spec import KernelSpec
-from numcheck.ulp import round_to
+from numcheck.ulp import cast, round_to
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Source = Literal["measured", "declared", "oracle"]
+Terms = Mapping[str, tuple["Tensor", int | tuple[int, ...]]]
 
 # IEEE addition commutes, so two addends onto zero give the same bits in either order; a third makes order matter.
 ADDENDS = 3
@@ -96,17 +97,36 @@ class Proof:
         }
 
 
-def record(spec: KernelSpec, drawn: Sample) -> Recording:
-    """The oracle's truth on a Sample, with the terms of each total kept by name."""
+@dataclass(frozen=True)
+class Recorded:
+    """The oracle's truth on one Sample, and the terms of each of its totals: name -> (terms, summed dims), FP64."""
+
+    truth: Mapping[str, Tensor]
+    terms: Terms
+
+    def saved(self, spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
+        """Saved outputs for a spec without a forward: the truth rounded once. None where its own forward makes them."""
+        if spec.forward is not None or not spec.oracle.saved:
+            return None
+        dtypes = {name: spec.oracle.result(name).dtype_for(drawn.case) for name in spec.oracle.saved}
+        device = next(iter(drawn.inputs.values())).device
+        return {name: cast(self.truth[name], dtype).to(device) for name, dtype in dtypes.items()}
+
+
+def record(spec: KernelSpec, drawn: Sample) -> Recorded:
+    """Read the oracle's truth on a Sample and keep the terms of each total."""
     recording = Recording()
-    read(spec.oracle, recording, drawn.exact(), None)
-    return recording
+    truth = read(spec.oracle, recording, drawn.exact(), None)
+    return Recorded(truth, recording.terms)
 
 
-def prove(spec: KernelSpec, case: Case, recording: Recording, evidence: Evidence) -> dict[str, Proof]:
-    """One Proof for each output that `spec` computes, from its measured, declared or implied addends."""
+def prove(spec: KernelSpec, case: Case, terms: Terms, evidence: Evidence) -> dict[str, Proof]:
+    """One Proof for each output that `spec` computes, from its measured, declared or implied addends.
+
+    terms: of `record` on the same Case.
+    """
     return {
-        output: _proof(spec, case, recording, output, *_known(spec, case, output, evidence.footprints.get(output)))
+        output: _proof(spec, case, terms, output, *_known(spec, case, output, evidence.footprints.get(output)))
         for output in spec.judged
     }
 
@@ -121,14 +141,14 @@ def _known(spec: KernelSpec, case: Case, output: str, footprint: Footprint | Non
     return None, "oracle"
 
 
-def _proof(spec: KernelSpec, case: Case, recording: Recording, output: str, known: int | None, source: Source) -> Proof:
+def _proof(spec: KernelSpec, case: Case, terms: Terms, output: str, known: int | None, source: Source) -> Proof:
     if known is None:
         source = "oracle"
-    if output not in recording.terms:
+    if output not in terms:
         return Proof(output, 1 if known is None else known, source)
     policy = spec.contract.policy(case)
     how = policy.sum_of(output)
-    rows = _rows(*recording.terms[output])
+    rows = _rows(*terms[output])
     block = _block(rows.shape[1], how, known)
     count = math.ceil(rows.shape[1] / block)
     bare = Proof(output, count if known is None else known, source, rows.shape[1], rows.shape[0])
@@ -204,14 +224,14 @@ def nearest(spec: KernelSpec, case: Case, proof: Proof) -> Case | None:
         if candidate == case or spec.illegal(candidate) is not None:
             continue
         try:
-            recording = record(spec, sample(spec.oracle, candidate))
+            terms = record(spec, sample(spec.oracle, candidate)).terms
         except NumcheckError:
             # A problem may refuse sizes that its space does not rule out; then this neighbour is no advice.
             continue
         known, source = _known(spec, candidate, proof.output, None)
         if proof.source == "measured" and known is None:
             known, source = max(ADDENDS, proof.addends), "measured"
-        if _proof(spec, candidate, recording, proof.output, known, source).proven:
+        if _proof(spec, candidate, terms, proof.output, known, source).proven:
             return candidate
     return None
 

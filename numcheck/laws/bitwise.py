@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from numcheck.capability import Unavailable
 from numcheck.case import Case, Fact
 from numcheck.evidence import Evidence
-from numcheck.execute import Run, execute
-from numcheck.interpreter import active
+from numcheck.execute import Run
 from numcheck.laws.law import Judged, Law
 from numcheck.oracle import CaseSpace, full_grid
 from numcheck.order import Order, orders
@@ -41,24 +41,27 @@ from numcheck.verdict import OutputVerdict, Status, Verdict, worst
 NAME = "bitwise"
 # The name under which the measured map sums up memory that is neither output nor input.
 WORKSPACE = "workspace"
-# A slow Case is large, so that torch splits its work over threads, yet takes well under a second a run.
-SLOW_ELEMENTS = 2**16
+# A large Case makes torch split its work over threads, yet takes well under a second a run.
+LARGE = 2**16
 # A size that neither grid nor choices bound; prime and beyond one vector register, as odd sizes have the most teeth.
-SLOW_SIZE = 257
+LARGE_SIZE = 257
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-    """The Verdict of one Case: each output against its order promise."""
+    """The Verdict of one Case: each output against its order promise; the slow rungs only where profile.slow > 0."""
+    capability = spec.available(profile.device)
+    if isinstance(capability, Unavailable):
+        return _everywhere(spec, case, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs or 'more'}")
+    illegal = spec.illegal(case)
+    if illegal is not None:
+        return _everywhere(spec, case, Status.VACUOUS, f"outside the promise: {illegal}")
     drawn = sample(spec.oracle, case, device=profile.device)
-    measured = active() and profile.device == "cpu"
-    first = execute(spec, drawn, device=profile.device, measure=measured, check_overflow=measured)
-    claim = _claim(spec, case)
-    broken = first.error or _nothing_ran(spec, case, first)
+    recorded = record(spec, drawn)
+    subject = Subject.of(spec, drawn, profile.device, recorded.saved(spec, drawn))
+    broken = subject.first.error or _nothing_ran(spec, case, subject.first)
     if broken:
-        verdict = OutputVerdict(Status.ERROR, broken)
-        return Verdict(spec.name, NAME, claim, dict.fromkeys(spec.judged, verdict), evidence=first.evidence)
-    subject = Subject.of(spec, drawn, profile.device, first)
-    proofs = prove(spec, case, record(spec, drawn), first.evidence)
+        return replace(_everywhere(spec, case, Status.ERROR, broken), evidence=subject.first.evidence)
+    proofs = prove(spec, case, recorded.terms, subject.first.evidence)
     steps: list[Step] = []
     outputs: dict[str, OutputVerdict] = {}
     for step in _ladder(subject, profile, proofs):
@@ -72,13 +75,17 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     return Verdict(
         spec.name,
         NAME,
-        claim,
+        _claim(spec, case),
         {name: _advised(subject, proofs.get(name), v) for name, v in outputs.items()},
         rungs=tuple(step.rung for step in steps),
         hashes=subject.hashes,
-        evidence=first.evidence,
+        evidence=subject.first.evidence,
         figures={"vacuity": {name: proof.to_json() for name, proof in proofs.items()}},
     )
+
+
+def _everywhere(spec: KernelSpec, case: Case, status: Status, why: str) -> Verdict:
+    return Verdict(spec.name, NAME, _claim(spec, case), dict.fromkeys(spec.judged, OutputVerdict(status, why)))
 
 
 def _claim(spec: KernelSpec, case: Case) -> str:
@@ -103,24 +110,25 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
     """The rungs for this Case, cheap and general first; each is climbed when it is asked for."""
     yield same_process(subject, profile.repeats)
     yield permuted(subject, _orders(subject, profile, proofs), _enough(subject))
-    yield dirty_memory(subject, range(1, profile.repeats + 1))
+    yield dirty_memory(subject, range(1, 1 + max(1, profile.repeats // 2)))
     if profile.device == "cuda":
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)
         yield graph_replay(subject, profile.repeats)
-    if subject.sample.case in slow_cases(subject.spec)[: profile.slow]:
+    if profile.slow > 0:
         yield threads(subject)
         yield fresh_process(subject)
         yield compiled(subject)
 
 
 def _orders(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> tuple[Order, ...]:
-    evidence = subject.first.evidence
+    evidence, case = subject.first.evidence, subject.sample.case
     programs = max((math.prod(launch.grid or (1,)) for launch in evidence.launches), default=0)
     lanes = max((f.addends for f in evidence.footprints.values()), default=0)
-    # Where no output has three addends no order is expected to show: one other order still catches a surprise.
-    wanted = profile.orders if any(p.addends >= ADDENDS for p in proofs.values()) else 1
-    return orders(subject.sample.case.key, max(programs, lanes), wanted)
+    # Where nothing has three addends, or one writer each, no order is expected to show: one catches a surprise.
+    several = [name for name, proof in proofs.items() if proof.addends >= ADDENDS]
+    telling = any(subject.spec.contract.order_of(name, case) != "single" for name in several)
+    return orders(case.key, max(programs, lanes), profile.orders if telling else 1)
 
 
 def _enough(subject: Subject) -> Enough:
@@ -170,24 +178,23 @@ def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> O
     return replace(verdict, why=f"{verdict.why}; {advice(subject.spec, case, proof)}")
 
 
-def slow_cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """The Cases that climb the slow rungs: for each data dtype the largest of the named grid that stays small enough.
+def large_cases(spec: KernelSpec) -> tuple[Case, ...]:
+    """For each data dtype the largest Case of the named grid that stays small enough, with values spread out.
 
-    A profile takes the first `profile.slow` of them, so that whether a Case is slow depends on spec, Case and profile
-    alone and on no count of Cases judged before.
+    They run before all others, and so are the ones that climb the slow rungs of a profile that has some.
     """
     space = spec.oracle.space
     facts = {name: values[0] for name, values in space.facts.items()}
     rows = full_grid({name: _sizes(space, name) for name in space.sizes})
     cases = [Case.from_json({"sizes": row, "dtype": dtype, "facts": facts}) for dtype in spec.dtypes for row in rows]
-    fitting = [c for c in cases if _elements(c) <= SLOW_ELEMENTS and spec.illegal(c) is None and spec.launches(c)]
+    fitting = [c for c in cases if _elements(c) <= LARGE and spec.illegal(c) is None and spec.launches(c)]
     largest = (max((c for c in fitting if c.dtype == dtype), key=_elements, default=None) for dtype in spec.dtypes)
     return tuple(case for case in largest if case is not None)
 
 
 def _sizes(space: CaseSpace, name: str) -> tuple[Fact, ...]:
     smallest, largest = space.sizes[name]
-    return space.grid.get(name) or space.choices.get(name) or (min(largest, max(smallest, SLOW_SIZE)),)
+    return space.grid.get(name) or space.choices.get(name) or (min(largest, max(smallest, LARGE_SIZE)),)
 
 
 def _elements(case: Case) -> int:
@@ -227,5 +234,5 @@ BITWISE = Law(
     "Same Case, same bits, as integers, for each output as far as its order promise goes.",
     judge=judge,
     pool=pool,
-    cases=slow_cases,
+    cases=large_cases,
 )

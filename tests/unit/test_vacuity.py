@@ -36,12 +36,12 @@ BLOCKED = _spec(Sum("fp32", block=BLOCK))
 
 
 def _proof(spec: KernelSpec, case: Case, evidence: Evidence | None = None) -> Proof:
-    return prove(spec, case, record(spec, sample(ORACLE, case)), evidence or Evidence())["out"]
+    return prove(spec, case, record(spec, sample(ORACLE, case)).terms, evidence or Evidence())["out"]
 
 
 def _given(spec: KernelSpec, values: list[float]) -> Proof:
     case = Case.of(S=1, D=len(values))
-    return prove(spec, case, record(spec, sample(ORACLE, case, values={"x": [values]})), Evidence())["out"]
+    return prove(spec, case, record(spec, sample(ORACLE, case, values={"x": [values]})).terms, Evidence())["out"]
 
 
 def test_two_addends_onto_zero_never_depend_on_order() -> None:
@@ -116,7 +116,7 @@ def test_a_claim_of_one_writer_is_not_its_own_excuse() -> None:
 
 def test_an_output_without_a_sum_has_one_addend() -> None:
     case = Case.of(S=1, D=40)
-    proof = prove(BLOCKED, case, record(BLOCKED, sample(ORACLE, case)), Evidence())["twice"]
+    proof = prove(BLOCKED, case, record(BLOCKED, sample(ORACLE, case)).terms, Evidence())["twice"]
     assert (proof.addends, proof.proven) == (1, False)
 
 
@@ -157,7 +157,7 @@ def test_advice_follows_the_ownership_map() -> None:
 
 def test_without_a_sum_the_advice_is_to_claim_single() -> None:
     case = Case.of(S=1, D=40)
-    proof = prove(BLOCKED, case, record(BLOCKED, sample(ORACLE, case)), Evidence())["twice"]
+    proof = prove(BLOCKED, case, record(BLOCKED, sample(ORACLE, case)).terms, Evidence())["twice"]
     assert "claim twice='single'" in advice(BLOCKED, case, proof)
 
 
