@@ -193,8 +193,8 @@ def _blocks(r: Residual) -> list[tuple[str, Tensor, Tensor]]:
         found.append((label, differs.sum(others), flips.sum(others)))
     if differs.numel() > TILE:
         pad = -differs.numel() % TILE
-        tiles = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
-        found.append((f"tile {{}} of {TILE} elements", *tiles))
+        tile = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
+        found.append((f"tile {{}} of {TILE} elements", tile[0], tile[1]))
     return found
 
 
@@ -253,8 +253,8 @@ def _bias(r: Residual) -> Gate:
     draws = r.bias.draws
     reason = (
         f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings too); "
-        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, where truncation "
-        "lands"
+        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, and a "
+        "truncation far beyond"
     )
     return Gate("bias", r.name, r.bias.z, Z_LIMIT, reason, r.bias.spread, -Z_LIMIT)
 

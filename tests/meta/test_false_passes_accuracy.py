@@ -56,7 +56,7 @@ def test_row_1_one_step_off_on_small_integers_is_seen() -> None:
 
 
 def test_row_6_a_cap_is_used_and_a_loose_one_loosens_nothing() -> None:
-    tight, loose = {"out": 1e-6}, {name: 1e9 for name in JUDGED}
+    tight, loose = {"out": 1e-6}, dict.fromkeys(JUDGED, 1000000000.0)
     assert failing(judge(mhc(caps=tight))) == {"out"}
     assert failing(judge(mhc("old", rounds=OLD_POINTS, caps=loose))) == set(JUDGED)
     with pytest.raises(InvalidSpec, match="no output 'output'"):
