@@ -56,7 +56,7 @@ def binomial_tail(k: int, n: int, p: float) -> float:
 
 
 def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact binomial interval of a rate of which `k` successes in `n` trials were seen (Clopper and Pearson 1934)."""
+    """The exact interval of a rate that showed `k` successes in `n` trials (Clopper and Pearson 1934)."""
     if n <= 0:
         return 0.0, 1.0
     outside = (1.0 - confidence) / 2

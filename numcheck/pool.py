@@ -90,8 +90,9 @@ def _band(name: str, shares: Sequence[Mapping[str, Any]], weight: int, rounded: 
     lower = math.exp(-width) if rounded else -math.inf
     reason = (
         f"relL2 measured over predicted, pooled over {len(shares)} Cases and {weight} independent errors; allowed: "
-        f"{Z_LIMIT:g} spreads of the same pool over {draws} noise draws (Student's t: {student_tail(Z_LIMIT, draws - 1):.2g} of "
-        f"right kernels beyond), at least a factor {POOLED_MODEL:g} for the noise model"
+        f"{Z_LIMIT:g} spreads of the same pool over {draws} noise draws (Student's t puts "
+        f"{student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond), at least a factor {POOLED_MODEL:g} for the "
+        "noise model"
     )
     return Gate("band", name, ratio, math.exp(width), reason, spread, lower)
 
@@ -102,9 +103,9 @@ def _bias(name: str, shares: Sequence[Mapping[str, Any]]) -> Gate:
     spread = statistics.stdev(drawn)
     distance = sum(share["bias"] for share in shares) - statistics.fmean(drawn)
     reason = (
-        f"sum of error * sign(truth), each Case in units of its own spread, pooled over {len(shares)} Cases and in spreads "
-        f"of the same pool over {draws} noise draws; Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right "
-        f"kernels beyond {Z_LIMIT:g}"
+        f"sum of error * sign(truth), each Case in units of its own spread, pooled over {len(shares)} Cases and in "
+        f"spreads of the same pool over {draws} noise draws; Student's t puts "
+        f"{student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}"
     )
     z = distance / (spread * math.sqrt(1 + 1 / draws)) if spread else 0.0
     return Gate("bias", name, z, Z_LIMIT, reason, spread, -Z_LIMIT)
@@ -119,9 +120,9 @@ def _match(name: str, shares: Sequence[Mapping[str, Any]]) -> Gate:
     elements = sum(share["elements"] for share in shares)
     differ = sum(share["differ"] for share in shares)
     reason = (
-        f"elements of {elements} over {len(shares)} Cases that differ from the emulated Contract; {runs} jittered emulations "
-        f"of each Case flip {sum(flips)}, so a right kernel flips more than {limit} with a chance below {MATCH_RISK:g} "
-        "(exact conditional Poisson test)"
+        f"elements of {elements} over {len(shares)} Cases that differ from the emulated Contract; {runs} jittered "
+        f"emulations of each Case flip {sum(flips)}, so a right kernel flips more than {limit} with a chance below "
+        f"{MATCH_RISK:g} (exact conditional Poisson test)"
     )
     why = f"{limit} flips are allowed of {elements} elements" if elements <= limit else ""
     return Gate("match", name, float(differ), float(limit), reason, vacuous=why)
