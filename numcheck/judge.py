@@ -105,6 +105,8 @@ def blind(r: Residual) -> str:
     """Why no gate on this output could tell its values from zeros, or ""."""
     if not bool(torch.isfinite(r.truth).any()):
         return "no element of the truth is finite"
+    if bool(torch.isinf(r.radius).all()):
+        return "the Contract's radius is unbounded at every element: any output holds"
     if r.null:
         return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
     return ""
@@ -207,11 +209,6 @@ def too_few(r: Residual) -> str:
     return ""
 
 
-def judged_by_spread(r: Residual) -> bool:
-    """Whether band and bias of this output are judged Case by Case."""
-    return r.rounded and not blind(r) and not too_few(r)
-
-
 def _band(r: Residual) -> Gate:
     why = blind(r) or too_few(r)
     if why:
@@ -227,7 +224,7 @@ def _band(r: Residual) -> Gate:
 
 
 def _upper(r: Residual) -> Gate:
-    why = blind(r)
+    why = blind(r) or ("the oracle is FP64 itself: the ceiling judges" if r.grid == "fp64" else "")
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error

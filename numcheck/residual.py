@@ -74,12 +74,14 @@ class Residual:
 
         Truth NaN: NaN is the only answer. Truth infinite: that infinity is. Truth finite: NaN is wrong, and an
         infinity too, but for one of the truth's own sign where truth and radius reach past the grid's largest
-        number (an overflow that the Contract's cast makes).
+        number (an overflow that the Contract's cast makes). Where the emulation itself overflows, anything but that
+        infinity or the grid's largest number of that sign is wrong.
         """
-        got, truth = self.got, self.truth
-        reaches = truth.abs() + self.radius > format_of(self.grid).huge
+        got, truth, emulation, huge = self.got, self.truth, self.emulation, format_of(self.grid).huge
+        reaches = truth.abs() + self.radius > huge
         overflow = torch.isinf(got) & reaches & (torch.sign(got) == torch.sign(truth))
-        finite = torch.isfinite(got) | overflow
+        short = torch.isinf(emulation) & (got * torch.sign(emulation) < huge)
+        finite = (torch.isfinite(got) | overflow) & ~short
         beyond = torch.isnan(got) | (got != truth)
         return torch.where(torch.isfinite(truth), ~finite, torch.where(torch.isnan(truth), ~torch.isnan(got), beyond))
 
@@ -119,7 +121,12 @@ class Residual:
 
     @cached_property
     def exact(self) -> bool:
-        """The predicted error is 0 at every element: nothing rounds, in any draw, jitter or the emulation."""
+        """The predicted error is 0 at every element: nothing rounds, in any draw, jitter or the emulation.
+
+        Never for FP64 outputs: the truth has FP64's own error there, and no draw tells of it.
+        """
+        if self.grid == "fp64":
+            return False
         same = (self.noise == self.truth).all() and (self.jitters == self.truth).all()
         return bool(same and (self.emulation == self.truth).all())
 

@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Stages from left to right; a file may import its own stage and those to its left.
 STAGES: tuple[tuple[str, ...], ...] = (
-    ("errors", "clock"),
+    ("errors", "clock", "chance"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load"),
     ("oracles", "sample"),
     ("interpreter", "guard", "execute"),
-    ("tape", "certify", "vacuity", "repeat", "judge", "fingerprint"),
+    ("tape", "certify", "vacuity", "repeat", "residual", "judge", "pool", "fingerprint"),
     ("laws",),
     ("schema", "record", "environment", "finding", "failure", "bench", "alarms"),
     ("covering", "draw", "device", "regressions", "report"),
