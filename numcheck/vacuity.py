@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from numcheck.case import Case
+from numcheck.clock import timed
 from numcheck.contract import Sum
 from numcheck.errors import NumcheckError
 from numcheck.evidence import Evidence, Footprint
@@ -120,6 +121,7 @@ def record(spec: KernelSpec, drawn: Sample) -> Recorded:
     return Recorded(truth, recording.terms)
 
 
+@timed("judge")
 def prove(spec: KernelSpec, case: Case, terms: Terms, evidence: Evidence) -> dict[str, Proof]:
     """One Proof for each output that `spec` computes, from its measured, declared or implied addends.
 

@@ -18,9 +18,10 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("interpreter", "guard", "execute"),
     ("tape", "certify", "vacuity", "repeat", "judge", "fingerprint"),
     ("laws",),
-    ("schema", "record", "environment", "finding", "failure", "bench", "alarms"),
+    ("schema", "record", "environment", "finding", "failure", "alarms"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
+    ("bench",),
     ("plugin", "cli", "commands", "__main__"),
 )
 TORCH_FREE = ("case", "contract", "capability", "errors", "gate", "verdict", "record", "report", "cli", "plugin")
