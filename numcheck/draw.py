@@ -109,15 +109,16 @@ def cases(spec: KernelSpec, largest: int = LARGEST) -> st.SearchStrategy[Case]:
     return _cases(spec, fields(spec), None, largest)
 
 
-def bounded(spec: KernelSpec, case: Case) -> st.SearchStrategy[Case]:
+def bounded(spec: KernelSpec, case: Case, *, seed: bool = True) -> st.SearchStrategy[Case]:
     """The same Cases with no field beyond that of `case`, `case` itself among them and drawn most often.
 
-    The seed alone is free: it has no order in which smaller means simpler. A fact or size that the problem's space
-    does not know (a law's own Case) keeps its value.
+    The seed alone is free, or kept where `seed` is False: smaller does not mean simpler there. A fact or size that the
+    problem's space does not know (a law's own Case) keeps its value.
     """
     known = fields(spec)
     narrowed = {name: known[name].below(value) for name, value in _facts(case).items() if name in known}
-    narrowed["seed"] = replace(known["seed"], highest=max(case.seed, SEEDS - 1))
+    free = replace(known["seed"], highest=max(case.seed, SEEDS - 1))
+    narrowed["seed"] = free if seed else Field("seed", case.seed, case.seed)
     ordered = {name: narrowed[name] for name in known if name in narrowed}
     return _cases(spec, ordered, case, None)
 

@@ -36,7 +36,7 @@ class Outcome:
     status: over all its Cases and the pooled verdict. findings: at most one failure of each kind (ERROR, FAIL),
     worst first. counts: status -> Cases, shrinking left out. pooled: the law's verdict over all Cases, None where
     it has none. reason: why the test as a whole is in this status, where no single Case says it. missing: what was
-    UNAVAILABLE. notes: what a reader must know (the time budget cut drawing short, no slow Case was climbed).
+    UNAVAILABLE. notes: what a reader must know (drawing or shrinking was cut short).
     """
 
     spec: str
@@ -100,7 +100,7 @@ def explore(
     trial = Trial(law, spec, profile, emit, starting)
     try:
         for phase, case in _always(law, spec, profile, regressions):
-            trial.named(case, phase)
+            trial.verdict(case, phase)
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:
@@ -137,16 +137,13 @@ def _failures(trial: Trial) -> list[Case]:
 
 def _shrunk(trial: Trial, case: Case, seed: int) -> Finding:
     """The failure at `case` made smaller, where the law speaks of any Case and not of its own alone."""
-    climbing = case in trial.climbed
-    if not trial.law.drawn:
-        return Finding(case, case, trial.known[case, climbing])
-    return minimise(trial, case, seed, climbing=climbing)
+    return minimise(trial, case, seed) if trial.law.drawn else Finding(case, case, trial.known[case])
 
 
 def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
     """Draw Cases within the time budget; the failure found, and what a reader must know of the drawing."""
     profile, before = trial.profile, len(trial.judged)
-    trial.until = time.monotonic() + profile.seconds
+    trial.allow(profile.seconds)
     found = search_failure(trial, profile.examples, seed)
     if found is not None:
         return [found], ()
@@ -157,7 +154,11 @@ def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
 
 
 def _outcome(trial: Trial, findings: Sequence[Finding], notes: Sequence[str], seed: int, seconds: float) -> Outcome:
-    late = [f"shrinking stopped at its {trial.profile.shrinking:g} s" for f in findings if not f.complete]
+    late = [
+        f"shrinking stopped at its {trial.profile.shrinking:g} s; a smaller failing Case may exist"
+        for f in findings
+        if not f.complete
+    ]
     pooled, status, reason = _decide(trial)
     return Outcome(
         trial.spec.name,

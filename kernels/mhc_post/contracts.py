@@ -1,7 +1,7 @@
 """What each mHC post implementation promises, as functions of the Case.
 
-Totals and points are the oracle's: a total carries the name of the output that it makes; `mix` is the sum over sources
-without post*x, `post_x` that product.
+Totals and points are the oracle's: a total carries the name of the output that it makes; `px` is post*x, `mix` the sum
+over the sources without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ STREAMS = Sum("fp32", tree="sequential", products=True)
 CHANNELS = Sum("fp32", tree="any", products=True)
 ACCUMULATE: Mapping[str, Sum] = {
     "out": STREAMS,
-    "mix": STREAMS,
     "d_x": STREAMS,
     "d_residual": STREAMS,
     "d_post": CHANNELS,
@@ -39,7 +38,7 @@ def every_intermediate(case: Case) -> Mapping[str, str]:
     """The policy before FP32 coefficients; d_post and d_comb go through the dtype of the rounded coefficients."""
     if case.dtype == "fp32":
         return {}
-    points = ("post", "comb", "post_x", "mix", "out", "d_x", "d_residual", "d_post", "d_comb")
+    points = ("post", "comb", "px", "mix", "out", "d_x", "d_residual", "d_post", "d_comb")
     return dict.fromkeys(points, "data")
 
 
@@ -76,15 +75,18 @@ def eager_forward_workspace(case: Case) -> int:
 
 
 def bf16_rounding_workspace(case: Case) -> int:
-    """Bytes of temporaries of `eager_bf16_rounding.forward`, which takes more than its vjp.
+    """Bytes of temporaries of `eager_bf16_rounding`: of its forward or, where H is 1 or 2, of its vjp.
 
-    The mix, post*x and their sum in FP32 [S, H, D]; for bf16 data also the rounded mix in FP32 and the rounded
-    coefficients [S, H] and [S, H, H], less the bf16 output that does not exist yet.
+    forward: the mix, post*x, the rounded mix and their sum in FP32 [S, H, D], less the bf16 output that does not exist
+    yet. vjp: as in `eager`, or, where D is 1, a sum and its two roundings in place of a product. Both keep the rounded
+    coefficients in FP32, [S, H] and [S, H, H]. FP32 data is not rounded and needs neither.
     """
     S, H, D = case["S"], case["H"], case["D"]
     if case.dtype == "fp32":
         return 2 * 4 * S * H * D
-    return 4 * 4 * S * H * D - 2 * S * H * D + 4 * S * H + 4 * S * H * H
+    coefficients = 4 * S * H + 4 * S * H * H
+    vjp = eager_workspace(case) + max(0, (2 + 4) * S * H - 4 * S * H * D)
+    return coefficients + max(4 * 4 * S * H * D - 2 * S * H * D, vjp)
 
 
 def slots(case: Case) -> int:

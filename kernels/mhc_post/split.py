@@ -13,6 +13,7 @@ from torch import Tensor
 from kernels.mhc_post.arguments import sizes
 from kernels.mhc_post.blocks import SPLITS, block_of, blocks_of
 from kernels.mhc_post.fused import empty_gradients
+from numcheck.determinism import requested, require
 
 
 @triton.jit
@@ -69,7 +70,16 @@ def mhc_post_sum_slots(post_slots, comb_slots, d_post, d_comb, H: tl.constexpr, 
 
 
 def vjp_atomic(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, *, d_out: Tensor) -> dict[str, Tensor]:
-    """The gradients, with d_post and d_comb added up by float atomics: their bits depend on the order of arrival."""
+    """The gradients, with d_post and d_comb added up by float atomics: their bits depend on the order of arrival.
+
+    Raises NotDeterministic where determinism is requested; `vjp_ordered` can be had instead.
+    """
+    require("mhc_post.triton_split_atomic", requested(), remedy="call vjp_ordered, which adds slots in order")
+    return atomic_gradients(x, residual, post, comb, d_out)
+
+
+def atomic_gradients(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, d_out: Tensor) -> dict[str, Tensor]:
+    """What `vjp_atomic` returns, without asking whether determinism is requested."""
     n = sizes(x, residual, post, comb, d_out)
     gradients = empty_gradients(x, residual, n)
     if n.empty:

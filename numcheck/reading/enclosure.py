@@ -190,11 +190,11 @@ def _softplus(x: Any) -> Ball:
     return _computed(value, radius, ball.unit, 4 * FUNCTION_ULPS + 2 * ball.bound)
 
 
-def _silu(x: Any) -> Ball:
+def _silu(x: Any, **_: Any) -> Ball:
     return _multiply(x, _sigmoid(x))
 
 
-def _relu(x: Any) -> Ball:
+def _relu(x: Any, **_: Any) -> Ball:
     return _clamp(x, min=0.0)
 
 
@@ -225,7 +225,7 @@ def _maximum(a: Any, b: Any) -> Ball:
     apart, reach = a.value - b.value, a.radius + b.radius
     radius = torch.where(a.radius > b.radius, a.radius, b.radius)
     radius = torch.where(apart > reach, a.radius, torch.where(-apart > reach, b.radius, radius))
-    return Ball(torch.where(apart >= 0, a.value, b.value), radius, unit)
+    return Ball(torch.maximum(a.value, b.value), radius, unit)
 
 
 def _minimum(a: Any, b: Any) -> Ball:

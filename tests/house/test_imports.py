@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
-    ("ulp", "reading", "determinism"),
+    ("ulp", "reading", "determinism", "load"),
     ("oracles", "sample"),
     ("interpreter", "guard", "execute"),
-    ("certify", "vacuity", "repeat", "judge", "fingerprint"),
+    ("tape", "certify", "vacuity", "repeat", "judge", "fingerprint"),
     ("laws",),
     ("schema", "record", "environment", "finding", "failure", "bench", "alarms"),
-    ("draw", "load", "device", "report"),
+    ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
     ("plugin", "cli", "commands", "__main__"),
 )
