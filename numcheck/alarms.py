@@ -91,7 +91,11 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Alarms:
-    """The outcome. `pools`: (spec, output) -> pooled measured over predicted relL2 of 16-bit outputs, and its weight."""
+    """The outcome.
+
+    pools: "spec output" -> pooled measured over predicted relL2, and over how many errors, of 16-bit outputs.
+    statuses: status -> Cases. seconds: wall clock.
+    """
 
     cases: int
     large: int
@@ -101,7 +105,7 @@ class Alarms:
     by_spec: dict[str, int]
     rows: tuple[Row, ...]
     beyond: tuple[Beyond, ...]
-    pools: dict[str, tuple[float, int]]
+    pools: dict[str, tuple[float, float]]
     pooled: float
     alarms: tuple[Alarm, ...]
     statuses: dict[str, int] = field(default_factory=dict)
@@ -156,13 +160,17 @@ class Alarms:
         for r in self.rows:
             low, high = r.interval
             lines.append(f"{r.gate:8} {r.output:12} {r.size:>14} {r.judged:8} {r.alarms:7}   {low:.2e} .. {high:.2e}")
-        lines += ["", f"standardised figures beyond {Z_LIMIT:g}, against Student's t with {self.draws - 1} degrees of freedom"]
+        freedom = self.draws - 1
         lines += [
-            f"{b.statistic:24} {b.figures:8} figures, {b.beyond} beyond, {b.foretold:.3g} foretold, largest {b.worst:.2f}"
+            "",
+            f"standardised figures beyond {Z_LIMIT:g}; Student's t with {freedom} degrees of freedom foretells",
+        ]
+        lines += [
+            f"{b.statistic:18} {b.figures:8} figures, {b.beyond} beyond, {b.foretold:.3g} foretold, worst {b.worst:.2f}"
             for b in self.beyond
         ]
         lines += ["", f"pooled measured/predicted relL2 of 16-bit outputs: {self.pooled:.4f}"]
-        lines += [f"  {key:44} {ratio:.4f} over {weight} errors" for key, (ratio, weight) in self.pools.items()]
+        lines += [f"  {key:44} {ratio:.4f} over {weight:.0f} errors" for key, (ratio, weight) in self.pools.items()]
         lines += ["", f"{len(self.alarms)} alarm(s)"]
         lines += [f"  {a.gate} {a.output} {a.value:.6g} beyond {a.limit:.6g}: {a.spec} {a.case}" for a in self.alarms]
         lines += ["", *(self.complaints or ("held",))]
@@ -276,7 +284,7 @@ def _all_judged(
                 break
         process.join()
         if process.exitcode:
-            raise RuntimeError(f"a worker of `numcheck alarms` ended with exit code {process.exitcode}; try --workers 1")
+            raise RuntimeError(f"a worker ended with exit code {process.exitcode}; --workers 1 shows its error")
 
 
 def _send(specs: Sequence[KernelSpec], work: Sequence[tuple[int, Case]], profile: Profile, sender: Connection) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from numcheck.chance import most_flips, student_tail
+from numcheck.chance import most_flips, student_limit, student_tail
 from numcheck.clock import timed
 from numcheck.gate import Gate, GateKind
 from numcheck.residual import Residual, residual
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 # A standardised figure of a right kernel is Student's t with draws - 1 degrees of freedom: at 16 draws 2.4e-5 of them
 # are beyond 6, the rate that `numcheck alarms` checks.
 Z_LIMIT = 6.0
-# The noise model takes rounding errors as uniform over one spacing. Where values fill the grid unevenly their mean
-# square is off by up to this factor and a right kernel with it (40 attention cases: 0.79 to 1.29), so no band is tighter.
+# The noise model takes rounding errors as uniform over one spacing. Where values fill the grid unevenly it is off by up
+# to this factor, and a right kernel with it (40 attention cases: 0.79 to 1.29), so no band is tighter.
 MODEL = 1.5
 # The relL2 of n independent errors scatters by about 0.9 / sqrt(n) / 2: below this many (3 %), Cases are pooled.
 FEWEST = 300
@@ -89,7 +89,7 @@ def _kinds(r: Residual) -> tuple[GateKind, ...]:
 
 
 def _vacuous(kind: GateKind, r: Residual, why: str, value: float = 0.0) -> Gate:
-    return Gate(kind, r.name, value, math.inf, why, vacuous=why)
+    return Gate(kind, r.name, value if math.isfinite(value) else 0.0, math.inf, why, vacuous=why)
 
 
 def _exact(r: Residual) -> Gate:
@@ -105,8 +105,8 @@ def blind(r: Residual) -> str:
     """Why no gate on this output could tell its values from zeros, or ""."""
     if not bool(torch.isfinite(r.truth).any()):
         return "no element of the truth is finite"
-    if r.drowned:
-        return "the Contract's radius reaches the truth at every element: an output of zeros holds"
+    if r.null:
+        return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
     return ""
 
 
@@ -139,9 +139,9 @@ def _match(r: Residual) -> Gate:
         )
         return Gate("match", r.name, float(inside), float(allowed), reason)
     reason = (
-        f"elements of {r.got.numel()} that differ from the emulated Contract (rms match {r.match:.3g}); {runs} emulations "
-        f"jittered by accumulator-level noise flip {seen}, so a right kernel flips more than {limit} with a chance "
-        f"below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp plus accumulation"
+        f"elements of {r.got.numel()} that differ from the emulated Contract (rms match {r.match:.3g}); {runs} "
+        f"emulations jittered by accumulator-level noise flip {seen}, so a right kernel flips more than {limit} with a "
+        f"chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp + accumulation"
     )
     why = blind(r)
     if not why and int((r.emulation != 0).sum()) <= limit:
@@ -193,8 +193,8 @@ def _blocks(r: Residual) -> list[tuple[str, Tensor, Tensor]]:
         found.append((label, differs.sum(others), flips.sum(others)))
     if differs.numel() > TILE:
         pad = -differs.numel() % TILE
-        tiles = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
-        found.append((f"tile {{}} of {TILE} elements", *tiles))
+        tile = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
+        found.append((f"tile {{}} of {TILE} elements", tile[0], tile[1]))
     return found
 
 
@@ -220,24 +220,30 @@ def _band(r: Residual) -> Gate:
     width = max(math.log(MODEL), Z_LIMIT * standing.width)
     reason = (
         f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
-        f"Contract; allowed: {Z_LIMIT:g} spreads of the same figure over the draws, at least a factor {MODEL:g} for the "
-        "noise model; below it, a declared rounding is missing"
+        f"Contract; allowed: {Z_LIMIT:g} spreads of the same figure over the draws, at least a factor {MODEL:g} for "
+        "the noise model; above it something rounds that is not declared, below it a declared rounding is missing"
     )
     return Gate("band", r.name, r.ratio, math.exp(width), reason, standing.spread, math.exp(-width))
 
 
 def _upper(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = blind(r)
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
-    limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+    if too_few(r):
+        limit = student_limit(MATCH_RISK, standing.draws - 1)
+        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.got.numel()} elements had one error"
+    else:
+        limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+        allowed = f"{Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
     reason = (
-        f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the declared "
-        f"sum (sequential where the tree is unknown, at least ulp^2/12); one-sided, since products are often exact; "
-        f"allowed: {Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
+        f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
+        f"declared sum (sequential where the tree is unknown, at least ulp^2/12); one-sided, since products are often "
+        f"exact; allowed: {allowed}"
     )
-    return Gate("band", r.name, r.ratio, limit, reason, standing.spread)
+    spread = standing.spread if math.isfinite(standing.spread) else 0.0
+    return Gate("band", r.name, r.ratio, limit, reason, spread)
 
 
 def _bias(r: Residual) -> Gate:
@@ -246,8 +252,9 @@ def _bias(r: Residual) -> Gate:
         return _vacuous("bias", r, why, r.bias.z)
     draws = r.bias.draws
     reason = (
-        f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings included): "
-        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}; truncation lands there"
+        f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings too); "
+        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, and a "
+        "truncation far beyond"
     )
     return Gate("bias", r.name, r.bias.z, Z_LIMIT, reason, r.bias.spread, -Z_LIMIT)
 

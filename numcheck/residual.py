@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from numcheck.oracle import Output
     from numcheck.reading import Readings
 
+# FP64 rounds 2^-29 as coarsely as FP32: a result this far below its own radius is an exact zero that FP64 missed, such
+# as the gradient of a null cotangent.
+NULL = 2.0**-20
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -120,9 +124,9 @@ class Residual:
         return bool(same and (self.emulation == self.truth).all())
 
     @cached_property
-    def drowned(self) -> bool:
-        """The radius reaches the truth at every element, so that an output of zeros would hold the ceiling."""
-        return bool((self.truth.abs() <= self.radius).all())
+    def null(self) -> bool:
+        """The truth is zero, up to the oracle's own FP64 rounding, beside the radius of every element."""
+        return bool((self.truth.abs() <= NULL * self.radius).all())
 
     @cached_property
     def independent(self) -> int:
@@ -148,12 +152,17 @@ class Residual:
 
     @cached_property
     def squares(self) -> Tensor:
-        """Mean square error of each noise draw, (draws,), not below ulp^2/12 for an output that the sum tree decides."""
+        """Mean square error of each noise draw, (draws,).
+
+        Where the sum tree decides the error they are raised to ulp^2/12 in the mean: a kernel rounds at least once.
+        """
         squares = self.drawn.pow(2).mean(1)
-        if not self.rounded:
-            floor = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12
-            squares = squares.clamp(min=float(floor))
-        return squares
+        if self.rounded or squares.numel() == 0 or self.error.numel() == 0:
+            return squares
+        floor, mean = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12, squares.mean()
+        if mean >= floor:
+            return squares
+        return squares * (floor / mean) if mean > 0 else floor.expand(squares.shape)
 
     @property
     def predicted(self) -> float:

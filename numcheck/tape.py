@@ -33,7 +33,7 @@ class Var:
         return _sum(self, other, -1)
 
     def __rsub__(self, other: Any) -> Var:
-        return (-self) + other
+        return _sum(-self, other, 1)
 
     def __neg__(self) -> Var:
         return Var(-self.value, self.size, [(self, -1)])
@@ -47,13 +47,13 @@ class Var:
 
     def __truediv__(self, other: Any) -> Var:
         if isinstance(other, Var):
-            return self * other**-1
+            inverse = other.__pow__(-1)
+            return self.__mul__(inverse)
         # mpmath's own one: 1 / other of two Python numbers would be rounded to FP64.
         return Var(self.value / other, self.size / abs(other), [(self, self.value.context.one / other)])
 
     def __rtruediv__(self, other: Any) -> Var:
-        inverse: Var = self**-1
-        return inverse * other
+        return Var(other * self.value**-1, abs(other) * self.size / self.value**2, [(self, -other * self.value**-2)])
 
     def __pow__(self, exponent: Any) -> Var:
         if isinstance(exponent, Var):

@@ -75,15 +75,18 @@ def eager_forward_workspace(case: Case) -> int:
 
 
 def bf16_rounding_workspace(case: Case) -> int:
-    """Bytes of temporaries of `eager_bf16_rounding.forward`, which takes more than its vjp.
+    """Bytes of temporaries of `eager_bf16_rounding`: of its forward or, where H is 1 or 2, of its vjp.
 
-    The mix, post*x and their sum in FP32 [S, H, D]; for bf16 data also the rounded mix in FP32 and the rounded
-    coefficients [S, H] and [S, H, H], less the bf16 output that does not exist yet.
+    forward: the mix, post*x, the rounded mix and their sum in FP32 [S, H, D], less the bf16 output that does not exist
+    yet. vjp: as in `eager`, or, where D is 1, a sum and its two roundings in place of a product. Both keep the rounded
+    coefficients in FP32, [S, H] and [S, H, H]. FP32 data is not rounded and needs neither.
     """
     S, H, D = case["S"], case["H"], case["D"]
     if case.dtype == "fp32":
         return 2 * 4 * S * H * D
-    return 4 * 4 * S * H * D - 2 * S * H * D + 4 * S * H + 4 * S * H * H
+    coefficients = 4 * S * H + 4 * S * H * H
+    vjp = eager_workspace(case) + max(0, (2 + 4) * S * H - 4 * S * H * D)
+    return coefficients + max(4 * 4 * S * H * D - 2 * S * H * D, vjp)
 
 
 def slots(case: Case) -> int:

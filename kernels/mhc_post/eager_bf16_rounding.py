@@ -40,14 +40,9 @@ def vjp(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, *, d_out: Tenso
         g = d_out[:, o].float()
         d_x += post[:, o, None] * g
         d_residual += comb[:, :, o, None] * g[:, None]
-        d_post[:, o] = channel_sum(x32 * g)
-        d_comb[:, :, o] = channel_sum(residual32 * g[:, None])
-    return {
-        "d_x": d_x.to(dtype),
-        "d_residual": d_residual.to(dtype),
-        "d_post": _rounded(d_post, dtype),
-        "d_comb": _rounded(d_comb, dtype),
-    }
+        d_post[:, o] = _rounded(channel_sum(x32 * g), dtype)
+        d_comb[:, :, o] = _rounded(channel_sum(residual32 * g[:, None]), dtype)
+    return {"d_x": d_x.to(dtype), "d_residual": d_residual.to(dtype), "d_post": d_post, "d_comb": d_comb}
 
 
 def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:

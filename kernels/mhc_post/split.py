@@ -13,7 +13,7 @@ from torch import Tensor
 from kernels.mhc_post.arguments import sizes
 from kernels.mhc_post.blocks import SPLITS, block_of, blocks_of
 from kernels.mhc_post.fused import empty_gradients
-from numcheck.determinism import require
+from numcheck.determinism import requested, require
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def vjp_atomic(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, *, d_out
 
     Raises NotDeterministic where determinism is requested; `vjp_ordered` can be had instead.
     """
-    require("mhc_post's split backward with atomics", "use the ordered split, which adds slots in order")
+    require("mhc_post.triton_split_atomic", requested(), remedy="call vjp_ordered, which adds slots in order")
     return atomic_gradients(x, residual, post, comb, d_out)
 
 

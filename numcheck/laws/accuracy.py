@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from numcheck.fingerprint import SMALL, fingerprint, pooled
+from numcheck.fingerprint import fingerprint, pooled, worth
 from numcheck.judge import judged_by_spread, malformed, measure, output_gates
 from numcheck.laws.law import Judged, Law
-from numcheck.laws.measured import Measured, found, hashes, measured, where
+from numcheck.laws.measured import Measured, found, hashes, measured, saved, where
 from numcheck.pool import pooled_gates, pooled_share
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
@@ -46,6 +46,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         gates += judged
         outputs[name] = _status(judged, r)
         by_output[name] = output_figures(r)
+    failed = any(not o.status.held for o in outputs.values())
     return Verdict(
         spec.name,
         NAME,
@@ -54,7 +55,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,
-        figures={"outputs": by_output, "fingerprint": _fingerprint(spec, case, walked, formed)},
+        figures={"outputs": by_output, "fingerprint": _fingerprint(spec, case, walked, formed, failed)},
     )
 
 
@@ -75,7 +76,7 @@ def output_figures(r: Residual) -> dict[str, Any]:
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
-    """The pooled verdict over all Cases of one generated test; None where not one of them ran."""
+    """The pooled verdict over all Cases of one generated test; None where none of them left anything to pool."""
     figures = [v.figures for _, v in judged if v.figures.get("outputs")]
     if not figures:
         return None
@@ -88,8 +89,13 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
             # An output may end on a 16-bit grid in some Cases and keep FP32 in others: two claims, two pools.
             gates += pooled_gates(name, [s for s in shares if s["rounded"] == rounded])
         own = [g for g in gates if g.output == name]
+        if not own:
+            # Exact in every Case: judged there without any tolerance, and nothing is left to pool.
+            continue
         outputs[name] = accuracy_status(own)
-        ratios |= {name: g.value for g in own if g.kind == "band" and not g.vacuous}
+        ratios.update((name, g.value) for g in own if g.kind == "band" and not g.vacuous)
+    if not outputs:
+        return None
     return Verdict(
         spec.name,
         NAME,
@@ -99,6 +105,11 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
         figures={"cases": len(figures), "ratio": ratios, "fingerprint": pooled([f["fingerprint"] for f in figures])},
         pooled=True,
     )
+
+
+def cases(spec: KernelSpec) -> tuple[Case, ...]:
+    """The oracle's named cancellations: a result that a rounding too many would lose is an accuracy Case too."""
+    return tuple(c.case for c in spec.oracle.cancellations if spec.illegal(c.case) is None)
 
 
 def _shares(figures: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
@@ -117,13 +128,15 @@ def _status(gates: list[Gate], r: Residual) -> OutputVerdict:
     return verdict if verdict.status.held else OutputVerdict(verdict.status, verdict.why, where(r))
 
 
-def _fingerprint(spec: KernelSpec, case: Case, walked: Measured, outputs: Mapping[str, Tensor]) -> dict[str, Any]:
+def _fingerprint(
+    spec: KernelSpec, case: Case, walked: Measured, outputs: Mapping[str, Tensor], failed: bool
+) -> dict[str, Any]:
     if case.dtype not in SIXTEEN_BIT or not spec.oracle.policies:
         return {}
-    if sum(t.numel() for t in outputs.values()) > SMALL:
-        return {"skipped": f"more than {SMALL} elements"}
-    policy, saved = spec.contract.policy(case), dict(walked.run.saved) or None
-    return fingerprint(spec.oracle, policy, walked.sample, outputs, walked.readings.truth, saved)
+    if not worth(case, sum(t.numel() for t in outputs.values()), failed):
+        return {}
+    policy = spec.contract.policy(case)
+    return fingerprint(spec.oracle, policy, walked.sample, outputs, walked.readings.truth, saved(walked.run))
 
 
 ACCURACY = Law(
@@ -131,4 +144,5 @@ ACCURACY = Law(
     "each output is the exact result, rounded where and as the Contract says and nowhere else",
     judge,
     pool,
+    cases,
 )

@@ -60,11 +60,15 @@ def complaint(wrong: Wrong, run: Run) -> str:
         return "it was accepted without a word; raise a ValueError or TypeError that names the argument"
     if run.evidence.launches:
         return f"it raised only after {run.evidence.launches[0].kernel} had been launched"
-    # An error ends in the place that raised it, whose names are no part of what it says.
-    message = run.error.rsplit(" (at ", 1)[0]
+    message = message_of(run.error)
     if not _clear(message, wrong):
         return f"the error does not say what is wrong: {message}"
     return ""
+
+
+def message_of(error: str) -> str:
+    """A Run's error without the place that raised it, whose path and names are no part of what it says."""
+    return error.rsplit(" (at ", 1)[0]
 
 
 def _clear(message: str, wrong: Wrong) -> bool:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from numcheck.case import Case
-from numcheck.errors import InvalidCase
 from numcheck.gate import Gate
 from numcheck.judge import malformed, measure
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes, measured, where
+from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, saved, where
 from numcheck.reading import Recording, read
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 NAME = "cancellation"
 # A result cancels where it is at most a sixteenth of its terms' size: four leading bits lost or more.
 DEPTH = 2.0**-4
+NONE_CANCELS = f"no nonzero element is as small as {DEPTH:g} of its terms"
 # A result survives where its error stays below half of it: sign and magnitude are then still its own.
 SURVIVES = 0.5
 # The oracle and a named exact result may differ by FP64's rounding of the terms, with room for a few operations.
@@ -40,11 +40,11 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The cancellation verdict of one Case; a named cancellation brings its own values."""
     claim = f"{spec.name}: where the result is at most {DEPTH:g} of its terms' size, it survives their cancellation"
     blank = Verdict(spec.name, NAME, claim, {})
-    named = next((c for c in spec.oracle.cancellations if c.case == case), None)
-    walked = measured(spec, case, profile, blank, values=named.values if named else None)
+    named = named_in(spec, case)
+    walked = measured(spec, case, profile, blank)
     if isinstance(walked, Verdict):
         return walked
-    sizes = _term_sizes(spec, walked.sample, dict(walked.run.saved) or None)
+    sizes = _term_sizes(spec, walked.sample, saved(walked.run))
     expected = _exact(named)
     doubt = _disagrees(expected, walked.readings.truth, sizes)
     if doubt:
@@ -61,11 +61,14 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         gates.append(gate)
         status = accuracy_status([gate])
         outputs[name] = status if status.status.held else OutputVerdict(status.status, status.why, where(r))
+    outputs = found(spec, walked.run, outputs)
+    # Outputs of which no element cancels say nothing, unless all of them are such.
+    telling = {name: o for name, o in outputs.items() if not o.why.startswith(NONE_CANCELS)}
     return Verdict(
         spec.name,
         NAME,
         claim,
-        found(spec, walked.run, outputs),
+        telling or outputs,
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,
@@ -86,12 +89,12 @@ def survival(r: Residual, size: Tensor | None, named: Tensor | None = None) -> G
         cancels = cancels | (named != 0)
     cancels = cancels & (r.truth != 0) & torch.isfinite(r.truth)
     if not bool(cancels.any()):
-        return _vacuous(r, f"no nonzero element is as small as {DEPTH:g} of its terms")
+        return _vacuous(r, NONE_CANCELS)
     relative = r.radius / r.truth.abs()
     promised = cancels & (relative < SURVIVES)
     if not bool(promised.any()):
         least = float(relative[cancels].min())
-        return _vacuous(r, f"this Contract does not promise survival: its radius is {least:.3g} of the exact result or more")
+        return _vacuous(r, f"this Contract does not promise survival: its radius is {least:.3g} of the exact result")
     error = (r.got - r.truth).abs()
     excess = torch.where(promised, error / r.radius, torch.full_like(error, -math.inf))
     excess[promised & (error == 0)] = 0.0
@@ -99,8 +102,8 @@ def survival(r: Residual, size: Tensor | None, named: Tensor | None = None) -> G
     index = int(excess.flatten().argmax())
     exact, radius = float(r.truth.flatten()[index]), float(r.radius.flatten()[index])
     reason = (
-        f"relative error against the exact result {exact:.9g}, of {int(promised.sum())} cancelling element(s) the worst for "
-        f"its limit: the Contract's radius there, {radius:.3g}, over the exact result"
+        f"relative error against the exact result {exact:.9g}, of {int(promised.sum())} cancelling element(s) the "
+        f"worst for its limit, which is the Contract's radius there, {radius:.3g}, over the exact result"
     )
     value = float(error.flatten()[index]) / abs(exact)
     return Gate("ceiling", r.name, value, radius / abs(exact), reason)
@@ -120,16 +123,14 @@ def _moderate(spec: KernelSpec, dtype: str) -> list[Case]:
     sizes = {name: max(low, min(high, LONGEST)) for name, (low, high) in space.sizes.items()}
     sizes |= {name: values[len(values) // 2] for name, values in space.choices.items()}
     facts = {name: values[0] for name, values in space.facts.items()}
-    try:
-        return [Case.of(dtype=dtype, regime="cancelling", facts=facts, seed=seed, **sizes) for seed in range(2)]
-    except InvalidCase:
-        return []
+    drawn = Case(tuple(sizes.items()), dtype, "cancelling", facts=tuple(facts.items()))
+    return [drawn.but(seed=seed) for seed in range(2)]
 
 
-def _term_sizes(spec: KernelSpec, made: Sample, saved: dict[str, Tensor] | None) -> dict[str, Tensor]:
+def _term_sizes(spec: KernelSpec, made: Sample, kept: dict[str, Tensor] | None) -> dict[str, Tensor]:
     """Output -> sum of |terms| of each element, for the outputs that are sums."""
     recording = Recording()
-    truth = read(spec.oracle, recording, made.exact(), saved)
+    truth = read(spec.oracle, recording, made.exact(), kept)
     found: dict[str, Tensor] = {}
     for name, (terms, dim) in recording.terms.items():
         size = terms.abs().sum(dim)
@@ -150,7 +151,8 @@ def _disagrees(expected: dict[str, Tensor], truth: dict[str, Tensor], sizes: dic
             return f"exact {name} has shape {tuple(exact.shape)}, the oracle's has {tuple(truth[name].shape)}"
         room = ORACLE * sizes.get(name, exact.abs())
         if bool(((exact - truth[name]).abs() > room).any()):
-            return f"the oracle gives {name}={truth[name].flatten().tolist()}, but the exact result is {exact.flatten().tolist()}"
+            got, stated = truth[name].flatten().tolist(), exact.flatten().tolist()
+            return f"the oracle gives {name}={got}, but the exact result is stated as {stated}"
     return ""
 
 

@@ -16,7 +16,7 @@ from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.execute import Run, execute
 from numcheck.judge import malformed
-from numcheck.laws.arguments import Wrong, complaint, wrong_arguments
+from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
 from numcheck.laws.law import Law
 from numcheck.laws.measured import everywhere, found, hashes
 from numcheck.laws.relation import Held, merged, same_bits, within
@@ -139,7 +139,7 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, blank
     if run.evidence.launches:
         ran = ", ".join(launch.kernel for launch in run.evidence.launches)
         return everywhere(spec, blank, Status.FAIL, f"refused ({illegal}), but only after {ran} was launched", run)
-    return everywhere(spec, blank, Status.PASS, f"refused: {run.error.splitlines()[0]}", run)
+    return everywhere(spec, blank, Status.PASS, f"refused: {message_of(run.error)}", run)
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import torch
 
 from numcheck.capability import Unavailable
 from numcheck.case import Case
-from numcheck.determinism import requesting
 from numcheck.difference import difference
 from numcheck.execute import Run, execute
+from numcheck.laws.arguments import message_of
 from numcheck.laws.law import Law
 from numcheck.laws.measured import everywhere, found, hashes
 from numcheck.order import Order, orders
@@ -94,7 +98,7 @@ def _request(
     free = [name for name in spec.judged if spec.contract.order_of(name, case) == "any"]
     if not free or not spec.launches(case):
         return "not asked: no output of this Case is promised in any order", {}
-    with requesting():
+    with _requesting():
         asked = execute(spec, drawn, device=profile.device)
         if asked.error:
             return _refusal(spec, asked.error)
@@ -104,10 +108,21 @@ def _request(
     return "dropped" if found_out else f"honoured in {len(others)} orders", found_out
 
 
+@contextmanager
+def _requesting() -> Iterator[None]:
+    """A determinism request by torch's flag, which `numcheck.determinism` reads for kernels; taken back at the end."""
+    before, soft = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=soft)
+
+
 def _refusal(spec: KernelSpec, error: str) -> tuple[str, dict[str, OutputVerdict]]:
     """A refusal says that determinism is what it cannot give; any other exception is a crash."""
     if "determinis" in error.lower():
-        return f"refused: {error.splitlines()[0]}", {}
+        return f"refused: {message_of(error)}", {}
     why = f"raised under a determinism request, without a word of determinism: {error}"
     return "crashed", dict.fromkeys(spec.judged, OutputVerdict(Status.ERROR, why))
 

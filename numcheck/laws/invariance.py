@@ -1,13 +1,13 @@
 """The invariance law: what must follow from a run when its Case is changed in a way whose effect is known.
 
-The VJP is linear in the cotangent; powers of two pass through rounding exactly; layout and storage offset do not matter;
-a slice of the batch gives the slice of the result; and whatever relations the oracle declares. An output promised in
-`any` order is held to its radius where others are held to their bits.
+The VJP is linear in the cotangent; powers of two pass through rounding exactly; layout and storage offset do not
+matter; a slice of the batch gives the slice of the result; and whatever relations the oracle declares. An output
+promised in `any` order is held to its radius where others are held to their bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -33,7 +33,6 @@ FACTOR = 4.0
 # Powers of two are exact as long as no product of three values leaves the normal range of FP32, 2^-126 to 2^127, and
 # no difference of two such products has its last bit below it: 3 * 32 + 24 <= 126.
 SAFE = 2.0**32
-OFFSETS = (0, 1, 2, 3)
 
 
 class Broken(Exception):
@@ -50,7 +49,7 @@ class Subject:
     run: Run
     radii: dict[str, Tensor] = field(default_factory=dict)
 
-    def rerun(self, changed: Sample, what: str, *, saved: bool = False) -> dict[str, Tensor]:
+    def rerun(self, changed: Sample, what: str, *, saved: bool = False) -> Mapping[str, Tensor]:
         """Outputs for a changed Sample; `saved`: the backward alone, on this run's saved outputs."""
         spec = replace(self.spec, forward=None) if saved else self.spec
         run = execute(spec, changed, device=self.device, guard=False, saved=dict(self.run.saved) if saved else None)
@@ -146,25 +145,40 @@ def _scaled_cotangent(subject: Subject) -> Relations:
 
 
 def _scaled_inputs(subject: Subject) -> Relations:
-    """Where the truth of 4 times an input is a power of two times the truth, so are the kernel's bits."""
-    oracle = subject.spec.oracle
+    """Where the truth of inputs times 4 is a power of two times the truth, so are the kernel's bits.
+
+    Inputs of one declared dtype are scaled together; only where no output follows exactly are they scaled one by one.
+    """
     if not _safe(subject):
         return
+    oracle, given = subject.spec.oracle, subject.sample.inputs
     truth = read(oracle, Truth(), subject.sample.exact(), None)
+    groups: dict[str, list[str]] = {}
     for source in oracle.inputs:
-        tensor = subject.sample.inputs[source.name]
-        if not tensor.dtype.is_floating_point or not tensor.numel():
-            continue
-        changed = subject.sample.but(**{source.name: tensor * FACTOR})
-        moved = read(oracle, Truth(), changed.exact(), None)
-        powers = {name: _power(truth[name], moved[name]) for name in subject.spec.judged}
-        if all(power is None for power in powers.values()):
-            continue
-        got = subject.rerun(changed, f"{source.name} times 4")
-        for name, power in powers.items():
-            if power is not None:
-                reason = f"{source.name} times 4 gives {name} times {power:g}, exact in binary"
-                yield name, _scaled(subject, name, got[name], power, reason)
+        if given[source.name].dtype.is_floating_point and given[source.name].numel():
+            groups.setdefault(source.dtype, []).append(source.name)
+    for group in groups.values():
+        if not (yield from _scaled_group(subject, truth, group)) and len(group) > 1:
+            for name in group:
+                yield from _scaled_group(subject, truth, [name])
+
+
+def _scaled_group(
+    subject: Subject, truth: Mapping[str, Tensor], names: list[str]
+) -> Generator[tuple[str, Held], None, bool]:
+    """The inputs `names` times 4; returns whether any output moves by a power of two other than 1."""
+    changed = subject.sample.but(**{n: subject.sample.inputs[n] * FACTOR for n in names})
+    moved = read(subject.spec.oracle, Truth(), changed.exact(), None)
+    powers = {name: _power(truth[name], moved[name]) for name in subject.spec.judged}
+    if all(power in (None, 1.0) for power in powers.values()):
+        return False
+    what = f"{' and '.join(names)} times 4"
+    got = subject.rerun(changed, what)
+    for name, power in powers.items():
+        if power is not None:
+            reason = f"{what} gives {name} times {power:g}, exact in binary"
+            yield name, _scaled(subject, name, got[name], power, reason)
+    return True
 
 
 def _power(before: Tensor, after: Tensor) -> float | None:
@@ -203,17 +217,21 @@ def _safe(subject: Subject) -> bool:
 
 
 def _laid_out(subject: Subject) -> Relations:
-    """The other layout and the other storage offsets give the same bits."""
-    case = subject.sample.case
-    space = subject.spec.oracle.space
-    others = [case.but(layout=layout) for layout in space.layouts if layout != case.layout]
-    others += [case.but(offset=offset) for offset in OFFSETS if offset in space.offsets and offset != case.offset]
-    for other in others:
-        if subject.spec.illegal(other) is not None:
-            continue
-        what = other.layout if other.layout != case.layout else f"storage offset {other.offset}"
-        changed = _placed(subject.sample, other)
-        yield from _same(subject, subject.rerun(changed, what), f"the same values {what}: the same bits")
+    """Other layouts and storage offsets give the same bits."""
+    for other in _layouts(subject):
+        if subject.spec.illegal(other) is None:
+            what = f"{other.layout} at storage offset {other.offset}"
+            got = subject.rerun(_placed(subject.sample, other), what)
+            yield from _same(subject, got, f"the same values {what}: the same bits")
+
+
+def _layouts(subject: Subject) -> list[Case]:
+    """Every other storage offset that the problem has, in the layouts by turns, another one first."""
+    case, space = subject.sample.case, subject.spec.oracle.space
+    layouts = [*(layout for layout in space.layouts if layout != case.layout), case.layout]
+    offsets = [offset for offset in space.offsets if offset != case.offset] or [case.offset]
+    turns = [case.but(layout=layouts[k % len(layouts)], offset=offset) for k, offset in enumerate(offsets)]
+    return [other for other in turns if other != case]
 
 
 def _placed(whole: Sample, case: Case) -> Sample:
@@ -292,7 +310,7 @@ def _one_declared(subject: Subject, relation: Relation) -> Relations:
     if tensors is None:
         return
     changed = whole.but(**tensors)
-    got = relation.back(whole.case, subject.rerun(changed, relation.name))
+    got = relation.back(whole.case, dict(subject.rerun(changed, relation.name)))
     radii: dict[str, Tensor] = {}
     for name in subject.spec.judged:
         if name not in got:

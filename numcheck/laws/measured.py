@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from numcheck.capability import Unavailable
 from numcheck.execute import Run, execute
 from numcheck.reading import Readings, readings
-from numcheck.sample import Sample, sample
+from numcheck.sample import Sample, exact, sample
 from numcheck.ulp import digest
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from numcheck.case import Case
+    from numcheck.oracle import Cancellation
     from numcheck.profile import Profile
     from numcheck.residual import Residual
     from numcheck.spec import KernelSpec
+
+# Jittered emulations behind a match limit. With none of them flipping anything, a right kernel flips more than 6
+# elements (16 jitters) or 8 (8) with a chance below 1e-8; among more than SMALL elements that is nothing.
+JITTERS_SMALL, JITTERS_LARGE, SMALL = 16, 8, 16_384
 
 
 @dataclass(frozen=True)
@@ -31,11 +38,15 @@ class Measured:
     readings: Readings
 
 
-def measured(
-    spec: KernelSpec, case: Case, profile: Profile, blank: Verdict, values: Mapping[str, Any] | None = None
-) -> Measured | Verdict:
+def named_in(spec: KernelSpec, case: Case) -> Cancellation | None:
+    """The named cancellation whose Case this is, or None."""
+    return next((c for c in spec.oracle.cancellations if c.case == case), None)
+
+
+def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Measured | Verdict:
     """The Run and readings of `case`, or the verdict (made from `blank`) where there is nothing to judge.
 
+    A named cancellation's Case has that cancellation's values.
     UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised or
     where the oracle has no answer: a NaN truth although every input is finite.
     """
@@ -45,17 +56,29 @@ def measured(
     illegal = spec.illegal(case)
     if illegal is not None:
         return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
-    made = sample(spec.oracle, case, device=profile.device, values=values)
+    named = named_in(spec, case)
+    made = sample(spec.oracle, case, device=profile.device, values=named.values if named else None)
     run = execute(spec, made, device=profile.device)
     if run.error:
         return everywhere(spec, blank, Status.ERROR, run.error, run)
     policy = spec.contract.policy(case)
-    read = readings(spec.oracle, policy, made, profile.draws, saved=dict(run.saved) or None)
+    read = readings(spec.oracle, policy, made, profile.draws, saved=saved(run), jitters=_jitters(spec, case))
     silent = [name for name in spec.judged if bool(torch.isnan(read.truth[name]).any())]
     if silent and all(bool(torch.isfinite(t).all()) for t in made.exact().values()):
-        why = f"oracle {spec.oracle.name} gives NaN in {', '.join(silent)} though every input is finite: it cannot judge"
+        names = ", ".join(silent)
+        why = f"oracle {spec.oracle.name} gives NaN in {names} though every input is finite: it cannot judge"
         return everywhere(spec, blank, Status.ERROR, why, run)
     return Measured(made, run, read)
+
+
+def saved(run: Run) -> dict[str, Tensor] | None:
+    """The kernel's own saved outputs, upcast exactly, for readings of its VJP; None where it saves nothing."""
+    return {name: exact(t) for name, t in run.saved.items()} or None
+
+
+def _jitters(spec: KernelSpec, case: Case) -> int:
+    elements = max((math.prod(spec.oracle.result(name).shape(case)) for name in spec.judged), default=0)
+    return JITTERS_SMALL if elements <= SMALL else JITTERS_LARGE
 
 
 def everywhere(spec: KernelSpec, blank: Verdict, status: Status, why: str, run: Run | None = None) -> Verdict:

@@ -32,18 +32,25 @@ ELEMENTS = 2**16
 BLOCK = 512
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """One half of a spec (forward or vjp) measured: its Run, and the bytes of its own outputs."""
+    """One half of a spec (forward or vjp) measured: its Run and its own outputs."""
 
     name: str
+    case: Case
     run: Run
-    outputs: int
+    outputs: tuple[Output, ...]
+
+    @property
+    def returned(self) -> int:
+        """Bytes of the outputs."""
+        sizes = (math.prod(o.shape(self.case)) * torch_dtype(o.dtype_for(self.case)).itemsize for o in self.outputs)
+        return sum(sizes)
 
     @property
     def workspace(self) -> int:
         """The most bytes alive at once beyond the outputs."""
-        return max(0, self.run.evidence.peak_bytes - self.outputs)
+        return max(0, self.run.evidence.peak_bytes - self.returned)
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
@@ -61,41 +68,45 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     for call in calls:
         if call.run.error:
             return everywhere(spec, blank, Status.ERROR, call.run.error, call.run)
-        if call.outputs and not call.run.evidence.peak_bytes:
-            why = f"{call.name} returned {call.outputs} bytes, yet no allocation was seen: nothing was measured"
+        if call.returned and not call.run.evidence.peak_bytes:
+            why = f"{call.name} returned {call.returned} bytes, yet no allocation was seen: nothing was measured"
             return everywhere(spec, blank, Status.ERROR, why, call.run)
-    worst = max(calls, key=lambda call: call.workspace)
     slack = _slack(spec, profile)
-    gate = Gate("ceiling", worst.name, float(worst.workspace), float(promised + slack), _reason(worst, promised, slack))
-    verdict = OutputVerdict(Status.PASS) if gate.held else OutputVerdict(Status.FAIL, gate.reason)
+    gates = {call: _gate(call, promised, slack) for call in calls}
+    outputs: dict[str, OutputVerdict] = {}
+    for call, gate in gates.items():
+        verdict = OutputVerdict(Status.PASS) if gate.held else OutputVerdict(Status.FAIL, gate.reason)
+        outputs |= {output.name: verdict for output in call.outputs}
+    worst = max(calls, key=lambda call: call.workspace)
     return Verdict(
         spec.name,
         NAME,
         blank.claim,
-        dict.fromkeys(spec.judged, verdict),
-        gates=(gate,),
+        outputs,
+        gates=tuple(gates.values()),
         evidence=worst.run.evidence,
         figures={"measured": worst.workspace, "formula": promised, "call": worst.name},
     )
 
 
+def _gate(call: Call, promised: int, slack: int) -> Gate:
+    rounding = f" plus {slack} for the allocator's rounding" if slack else ""
+    reason = f"{call.name}: {call.workspace} bytes beyond its outputs, where the formula says {promised}{rounding}"
+    return Gate("ceiling", call.outputs[0].name, float(call.workspace), float(promised + slack), reason)
+
+
 def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
-    oracle, case = spec.oracle, drawn.case
-    # The guard counts allocations by dispatch; a GPU has its allocator to ask, and the guard's margins would show in it.
+    # The guard counts allocations by dispatch; a GPU has its allocator to ask, where the guard's margins would show.
     counted = profile.device == "cpu"
     halves = []
     if spec.forward:
         run = execute(spec.but(vjp=None), drawn, device=profile.device, guard=counted)
-        halves.append(Call("forward", run, _bytes(oracle.outputs, case)))
+        halves.append(Call("forward", drawn.case, run, spec.oracle.outputs))
     if spec.vjp:
         saved = dict(halves[0].run.saved) if halves and not halves[0].run.error else None
         run = execute(spec.but(forward=None), drawn, device=profile.device, guard=counted, saved=saved)
-        halves.append(Call("vjp", run, _bytes(oracle.gradients, case)))
+        halves.append(Call("vjp", drawn.case, run, spec.oracle.gradients))
     return halves
-
-
-def _bytes(outputs: tuple[Output, ...], case: Case) -> int:
-    return sum(math.prod(o.shape(case)) * torch_dtype(o.dtype_for(case)).itemsize for o in outputs)
 
 
 def _slack(spec: KernelSpec, profile: Profile) -> int:
@@ -105,20 +116,15 @@ def _slack(spec: KernelSpec, profile: Profile) -> int:
     return BLOCK * (len(spec.oracle.results) + len(spec.oracle.inputs))
 
 
-def _reason(call: Call, promised: int, slack: int) -> str:
-    rounding = f" plus {slack} for the allocator's rounding" if slack else ""
-    return f"{call.name}: {call.workspace} bytes beyond its outputs, where the formula says {promised}{rounding}"
-
-
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
     """Contiguous Cases of growing size for each data dtype: the four largest of the grid that stay small enough."""
     space = spec.oracle.space
-    facts = {name: values[0] for name, values in space.facts.items()}
+    facts = tuple((name, values[0]) for name, values in space.facts.items())
     axes = {name: _axis(space, name) for name in space.sizes}
-    rows = [dict(zip(axes, row, strict=True)) for row in itertools.product(*axes.values())]
+    rows = [tuple(zip(axes, row, strict=True)) for row in itertools.product(*axes.values())]
     chosen: list[Case] = []
     for dtype in spec.dtypes:
-        made = [Case.of(dtype=dtype, regime="normal", facts=facts, **row) for row in rows]
+        made = [Case(row, dtype, "normal", facts=facts) for row in rows]
         fitting = [c for c in made if _elements(c) <= ELEMENTS and spec.illegal(c) is None]
         chosen += _spread(sorted(fitting, key=_elements))
     return tuple(chosen)
@@ -145,9 +151,9 @@ def _spread(ordered: list[Case]) -> list[Case]:
 def largest(spec: KernelSpec) -> tuple[Case, ...]:
     """For each data dtype the Case in which every size is at its declared maximum."""
     space = spec.oracle.space
-    tops = {name: max(space.choices.get(name, (high,))) for name, (_, high) in space.sizes.items()}
-    facts = {name: values[0] for name, values in space.facts.items()}
-    return tuple(Case.of(dtype=dtype, facts=facts, **tops) for dtype in spec.dtypes)
+    tops = tuple((name, max(space.choices.get(name, (high,)))) for name, (_, high) in space.sizes.items())
+    facts = tuple((name, values[0]) for name, values in space.facts.items())
+    return tuple(Case(tops, dtype, facts=facts) for dtype in spec.dtypes)
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
@@ -176,6 +182,9 @@ def _pooled(rows: Judged, shapes: int, residual: int) -> OutputVerdict:
     over = [case for case, v in rows if not v.held]
     if over:
         return OutputVerdict(Status.FAIL, f"more than the formula says in {len(over)} of {len(rows)} Cases")
+    if 2 * residual >= max(int(v.figures["formula"]) for _, v in rows) > 0:
+        why = "the formula allows more than twice what was measured at its worst, so a doubling would not show"
+        return OutputVerdict(Status.VACUOUS, why)
     if shapes < SHAPES:
         return OutputVerdict(Status.VACUOUS, f"{shapes} shapes, but it takes {SHAPES} to believe a formula")
     return OutputVerdict(Status.PASS, f"{shapes} shapes, largest distance from the formula {residual} bytes")

@@ -54,7 +54,7 @@ def within(output: str, got: Tensor, expected: Tensor, allowed: Tensor, reason: 
 
 
 def verdicts(held: dict[str, list[Held]], silent: str) -> dict[str, OutputVerdict]:
-    """One verdict an output: FAIL with every relation that broke, VACUOUS where none had teeth (`silent` if none ran)."""
+    """One verdict an output: FAIL with what broke, VACUOUS where nothing had teeth (`silent`: why nothing ran)."""
     return {output: _verdict(relations, silent) for output, relations in held.items()}
 
 

@@ -69,12 +69,16 @@ class Ball:
         return Ball(self.value.mT, self.radius.mT, self.unit)
 
     def rounded(self, to: Rounding) -> Ball:
-        """Every number of the ball rounded: rounding is monotone, so the ends bound it and nothing is lost."""
+        """Every number of the ball rounded: rounding is monotone, so the ends bound it and nothing is lost.
+
+        The truth that errors are taken from is FP64's, whose own error is to this radius as its unit roundoff is to
+        `unit`; it stays when the ends round to one number.
+        """
         low, high = self.value - self.radius, self.value + self.radius
         low = torch.where(self.radius > 0, torch.nextafter(low, torch.full_like(low, -math.inf)), low)
         high = torch.where(self.radius > 0, torch.nextafter(high, torch.full_like(high, math.inf)), high)
         low, high = round_to(low, to.dtype, to.mode), round_to(high, to.dtype, to.mode)
-        radius = torch.maximum(self.value - low, high - self.value)
+        radius = torch.maximum(self.value - low, high - self.value) + self.radius * min(1.0, 4 * FP64_UNIT / self.unit)
         return Ball(self.value, outward(radius), self.unit)
 
     def widened(self, by: Tensor | float) -> Ball:
