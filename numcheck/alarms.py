@@ -105,7 +105,7 @@ class Alarms:
     by_spec: dict[str, int]
     rows: tuple[Row, ...]
     beyond: tuple[Beyond, ...]
-    pools: dict[str, tuple[float, int]]
+    pools: dict[str, tuple[float, float]]
     pooled: float
     alarms: tuple[Alarm, ...]
     statuses: dict[str, int] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class Alarms:
             for b in self.beyond
         ]
         lines += ["", f"pooled measured/predicted relL2 of 16-bit outputs: {self.pooled:.4f}"]
-        lines += [f"  {key:44} {ratio:.4f} over {weight} errors" for key, (ratio, weight) in self.pools.items()]
+        lines += [f"  {key:44} {ratio:.4f} over {weight:.0f} errors" for key, (ratio, weight) in self.pools.items()]
         lines += ["", f"{len(self.alarms)} alarm(s)"]
         lines += [f"  {a.gate} {a.output} {a.value:.6g} beyond {a.limit:.6g}: {a.spec} {a.case}" for a in self.alarms]
         lines += ["", *(self.complaints or ("held",))]

@@ -64,8 +64,8 @@ def requested(
 def require(kernel: str, request: Request, *, remedy: str) -> None:
     """What a kernel without a repeatable path calls: nothing where nobody asks.
 
-    Raises NotDeterministic naming who asked and the remedy (the kernel to use instead, or the flag to take back). Torch's
-    flag with warn_only warns instead, as torch's own operators do.
+    Raises NotDeterministic naming who asked and the remedy (the kernel to use instead, or the flag to take back).
+    Torch's flag with warn_only warns instead, as torch's own operators do.
     """
     if not request:
         return

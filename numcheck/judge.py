@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from numcheck.chance import most_flips, student_tail
+from numcheck.chance import most_flips, student_limit, student_tail
 from numcheck.clock import timed
 from numcheck.gate import Gate, GateKind
 from numcheck.residual import Residual, residual
@@ -193,8 +193,8 @@ def _blocks(r: Residual) -> list[tuple[str, Tensor, Tensor]]:
         found.append((label, differs.sum(others), flips.sum(others)))
     if differs.numel() > TILE:
         pad = -differs.numel() % TILE
-        tiles = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
-        found.append((f"tile {{}} of {TILE} elements", *tiles))
+        tile = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
+        found.append((f"tile {{}} of {TILE} elements", tile[0], tile[1]))
     return found
 
 
@@ -227,17 +227,23 @@ def _band(r: Residual) -> Gate:
 
 
 def _upper(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = blind(r)
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
-    limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+    if too_few(r):
+        limit = student_limit(MATCH_RISK, standing.draws - 1)
+        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.got.numel()} elements had one error"
+    else:
+        limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+        allowed = f"{Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
     reason = (
         f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
         f"declared sum (sequential where the tree is unknown, at least ulp^2/12); one-sided, since products are often "
-        f"exact; allowed: {Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
+        f"exact; allowed: {allowed}"
     )
-    return Gate("band", r.name, r.ratio, limit, reason, standing.spread)
+    spread = standing.spread if math.isfinite(standing.spread) else 0.0
+    return Gate("band", r.name, r.ratio, limit, reason, spread)
 
 
 def _bias(r: Residual) -> Gate:
@@ -247,8 +253,8 @@ def _bias(r: Residual) -> Gate:
     draws = r.bias.draws
     reason = (
         f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings too); "
-        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, where truncation "
-        "lands"
+        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, and a "
+        "truncation far beyond"
     )
     return Gate("bias", r.name, r.bias.z, Z_LIMIT, reason, r.bias.spread, -Z_LIMIT)
 

@@ -119,6 +119,14 @@ class Writer:
         """Record the pooled Verdict of one generated test."""
         self._judged("pooled", specs, verdict)
 
+    def outcome(self, specs: str, spec: str, law: str, status: str, **facts: Any) -> None:
+        """Record how one generated test ended: status by name; reason, notes, seed, seconds as far as known.
+
+        A test that never came to judge a Case (a spec that contradicts itself) leaves nothing but this.
+        """
+        head = {"specs": specs, "spec": spec, "law": law, "environment": self._environment}
+        self.row("outcome", **head, status=status, **facts)
+
     def certificate(self, facts: Mapping[str, Any]) -> None:
         """Record an oracle's certificate: oracle, status, worst, by_output, cases, limit, vjp."""
         self.row("certificate", **facts)

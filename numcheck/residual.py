@@ -152,12 +152,17 @@ class Residual:
 
     @cached_property
     def squares(self) -> Tensor:
-        """Mean square error of each noise draw, (draws,); not below ulp^2/12 where the sum tree decides the error."""
+        """Mean square error of each noise draw, (draws,).
+
+        Where the sum tree decides the error they are raised to ulp^2/12 in the mean: a kernel rounds at least once.
+        """
         squares = self.drawn.pow(2).mean(1)
-        if not self.rounded:
-            floor = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12
-            squares = squares.clamp(min=float(floor))
-        return squares
+        if self.rounded or squares.numel() == 0 or self.error.numel() == 0:
+            return squares
+        floor, mean = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12, squares.mean()
+        if mean >= floor:
+            return squares
+        return squares * (floor / mean) if mean > 0 else floor.expand(squares.shape)
 
     @property
     def predicted(self) -> float:

@@ -111,6 +111,13 @@ BODIES: dict[str, Shape] = {
         seconds=map_of(NUMBER),
     ),
     "pooled": record({**JUDGED, "environment": TEXT, **VERDICT}),
+    "outcome": record(
+        {**JUDGED, "environment": TEXT, "status": one_of(*STATUSES)},
+        reason=TEXT,
+        notes=list_of(TEXT),
+        seed=COUNT,
+        seconds=NUMBER,
+    ),
     "certificate": record(
         {"oracle": TEXT, "status": TEXT},
         worst=NUMBER,

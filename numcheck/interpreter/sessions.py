@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import triton
 import triton.language as tl
 from torch.utils._python_dispatch import _disable_current_modes
 from triton.runtime import interpreter as upstream
@@ -23,7 +25,7 @@ from numcheck.interpreter.memory import Memory
 from numcheck.interpreter.patch import Patches
 from numcheck.interpreter.pins import pinned
 from numcheck.interpreter.programs import Programs
-from numcheck.interpreter.switch import SWITCH
+from numcheck.interpreter.switch import SWITCH, active
 from numcheck.order import Order
 
 if TYPE_CHECKING:
@@ -73,7 +75,8 @@ class Session:
             self._programs.forget()
             self._memory.begin(kernel.__name__, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
             try:
-                with _disable_current_modes():
+                # A device warns of no overflow either; under a host's -W error a warning would be an exception.
+                with _disable_current_modes(), np.errstate(all="ignore"):
                     return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
             finally:
                 self._running = ""
@@ -98,12 +101,25 @@ def session(
     measure: keep readers and writers of every address. check_overflow: keep the interpreter's integer overflow checks
     (1.7 to 1.9 times slower; worth it once a Case). pins: (autotuned kernel, config index).
 
-    Raises Refused where sessions nest, and for launches of kernels that were compiled, autotuned without a pin, or
-    nested; InvalidSpec for a bad pin.
+    Raises Refused where the repairs do not hold on this Triton, where sessions nest, and for launches of kernels that
+    were compiled, autotuned without a pin, or nested; InvalidSpec for a bad pin.
     """
+    from numcheck.interpreter import probes
+
+    if active() and (wrong := probes.broken()):
+        raise Refused(f"Triton {triton.__version__} is unknown to numcheck: {wrong[0]}; use 3.6 to 3.9")
+    with unchecked(order or Order(), measure, check_overflow=check_overflow, pins=pins) as opened:
+        yield opened
+
+
+@contextmanager
+def unchecked(
+    order: Order, measure: bool = False, *, check_overflow: bool = False, pins: Sequence[tuple[Any, int]] = ()
+) -> Iterator[Session]:
+    """A session without asking the probes whether the repairs hold; what the probes themselves use."""
     if "cast_impl" in vars(upstream.interpreter_builder):
         raise Refused("an interpreter session is already open; sessions do not nest")
-    opened = Session(order or Order(), measure)
+    opened = Session(order, measure)
     patches = Patches()
     with pinned(pins):
         try:

@@ -53,7 +53,7 @@ class Patience:
             raise Waits(
                 f"waits for another program: {IDLE_READS} {operation}s in a row at address {int(first):#x} that "
                 "changed nothing. Programs run one after another here and in no promised order on a device, so a lock, "
-                "a turn or a barrier between programs is no order; use a second launch, or slots summed in a fixed order"
+                "a turn or a barrier between programs is no order; launch twice, or sum slots in a fixed order"
             )
 
     def _count(self) -> None:

@@ -76,7 +76,7 @@ def output_figures(r: Residual) -> dict[str, Any]:
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
-    """The pooled verdict over all Cases of one generated test; None where not one of them ran."""
+    """The pooled verdict over all Cases of one generated test; None where none of them left anything to pool."""
     figures = [v.figures for _, v in judged if v.figures.get("outputs")]
     if not figures:
         return None
@@ -89,8 +89,13 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
             # An output may end on a 16-bit grid in some Cases and keep FP32 in others: two claims, two pools.
             gates += pooled_gates(name, [s for s in shares if s["rounded"] == rounded])
         own = [g for g in gates if g.output == name]
+        if not own:
+            # Exact in every Case: judged there without any tolerance, and nothing is left to pool.
+            continue
         outputs[name] = accuracy_status(own)
         ratios.update((name, g.value) for g in own if g.kind == "band" and not g.vacuous)
+    if not outputs:
+        return None
     return Verdict(
         spec.name,
         NAME,

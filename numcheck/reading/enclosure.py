@@ -190,11 +190,11 @@ def _softplus(x: Any) -> Ball:
     return _computed(value, radius, ball.unit, 4 * FUNCTION_ULPS + 2 * ball.bound)
 
 
-def _silu(x: Any) -> Ball:
+def _silu(x: Any, **_: Any) -> Ball:
     return _multiply(x, _sigmoid(x))
 
 
-def _relu(x: Any) -> Ball:
+def _relu(x: Any, **_: Any) -> Ball:
     return _clamp(x, min=0.0)
 
 

@@ -125,7 +125,7 @@ class _Spreading(_Declared):
         """The ulp of each element that the point `name` rounds; None where it rounds none."""
         key, known = self._shared("point", name)
         if not known:
-            step = disturbance(value, rounding.dtype)
+            step = disturbance(value, rounding.dtype, rounding.mode)
             self.shared[key] = (None, step if bool((step != 0).any()) else None)
         return self.shared[key][1]
 

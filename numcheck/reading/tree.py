@@ -106,27 +106,32 @@ def _partials(terms: Tensor, how: Sum) -> list[Tensor]:
     if how.block:
         blocks = -(-count // how.block)
         padded = torch.nn.functional.pad(terms, (0, blocks * how.block - count))
-        inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block))
+        inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block), how)
         outside = _partials(sums, Sum(how.dtype, how.tree))
         return [p.flatten(-2) for p in inside] + outside
     if how.tree == "pairwise":
-        return _pairwise(terms)[0]
-    return [terms.cumsum(-1)[..., 1:]]
+        return _pairwise(terms, how)[0]
+    # A term of zero adds no rounding, so its partial sum is not counted a second time.
+    return [terms.cumsum(-1)[..., 1:].masked_fill_(terms[..., 1:] == 0, 0.0)]
 
 
-def _pairwise(terms: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Partial sums of neighbours, level by level, and the sum itself."""
+def _pairwise(terms: Tensor, how: Sum) -> tuple[list[Tensor], Tensor]:
+    """Partial sums of neighbours before they round, level by level, and the sum itself.
+
+    The next level takes them rounded, so that the zeros which fill a block up add nothing.
+    """
     levels = []
     while terms.shape[-1] > 1:
         if terms.shape[-1] % 2:
             terms = torch.nn.functional.pad(terms, (0, 1))
         terms = terms[..., 0::2] + terms[..., 1::2]
         levels.append(terms)
+        terms = round_to(terms, how.dtype)
     return levels, terms[..., 0]
 
 
 def _count(mean: Tensor, variance: Tensor, partial: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
-    step = disturbance(partial, how.dtype)
+    step = disturbance(partial, how.dtype, how.rounding)
     if how.rounding == "truncate":
         mean = mean - (step * torch.sign(partial)).sum(-1) / 2
     return mean, variance + (step**2).sum(-1) / 12

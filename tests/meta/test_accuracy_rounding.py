@@ -40,7 +40,10 @@ def test_undeclared_rounding_fails_where_a_flat_cap_passes(spec: KernelSpec) -> 
 def test_match_alone_sees_it_nearly_always(spec: KernelSpec) -> None:
     """A rounding that a wider Contract would hide from the ceiling still changes a third of the elements."""
     seen = sum(
-        any(g.kind == "match" and g.output == "out" and not g.held for g in ACCURACY.judge(spec, hundred(s), QUICK).gates)
+        any(
+            g.kind == "match" and g.output == "out" and not g.held
+            for g in ACCURACY.judge(spec, hundred(s), QUICK).gates
+        )
         for s in range(10)
     )
     assert seen >= 8

@@ -29,7 +29,7 @@ def readings(truth: Tensor, grid: str = "bf16", seed: int = 0) -> Residual:
 
     rounded = grid != "fp32"
     step = ulp(truth, grid).masked_fill(round_to(truth, grid) == truth, 0.0)
-    acc = SUM_NOISE * truth.abs()
+    acc = SUM_NOISE * truth.abs() if rounded else torch.zeros_like(truth)
     emulation = round_to(truth, grid) if rounded else truth
     jittered = truth + acc * uniform(JITTERS)
     got = round_to(truth + acc * uniform(1)[0], grid)
