@@ -11,16 +11,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Stages from left to right; a file may import its own stage and those to its left.
 STAGES: tuple[tuple[str, ...], ...] = (
-    ("errors", "clock", "chance"),
+    ("errors", "clock"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
-    ("ulp", "reading", "determinism", "load"),
-    ("oracles", "sample"),
-    ("interpreter", "guard", "execute"),
-    ("tape", "certify", "vacuity", "repeat", "residual", "judge", "pool", "fingerprint"),
+    ("ulp", "reading", "determinism", "load", "chance"),
+    ("oracles", "sample", "difference"),
+    ("interpreter", "poison", "guard", "watch", "execute", "adapter"),
+    ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
+    ("residual", "judge", "pool", "fingerprint", "promise"),
     ("laws",),
-    ("schema", "record", "environment", "finding", "failure", "bench", "alarms"),
+    ("schema", "record", "environment", "finding", "failure", "alarms"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
+    ("bench",),
     ("plugin", "cli", "commands", "__main__"),
 )
 TORCH_FREE = ("case", "contract", "capability", "errors", "gate", "verdict", "record", "report", "cli", "plugin")
