@@ -136,6 +136,17 @@ class Residual:
         return bool((self.truth.abs() <= NULL * self.radius).all())
 
     @cached_property
+    def blind(self) -> str:
+        """Why no gate on this output could tell its values from zeros, or ""."""
+        if not bool(torch.isfinite(self.truth).any()):
+            return "no element of the truth is finite"
+        if bool(torch.isinf(self.radius).all()):
+            return "the Contract's radius is unbounded at every element: any output holds"
+        if self.null:
+            return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
+        return ""
+
+    @cached_property
     def independent(self) -> int:
         """How many rounding errors there are to average over: distinct nonzero values that round.
 
@@ -147,12 +158,12 @@ class Residual:
         distinct = int(torch.unique(values).numel())
         return distinct if 2 * distinct >= values.numel() else 0
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """Root mean square of the truth."""
         return _rms(self.truth[self.plain])
 
-    @property
+    @cached_property
     def relative(self) -> float:
         """Relative L2 error against the truth; 0/0 is 0."""
         return _over(_rms(self.error), self.scale)
@@ -171,18 +182,18 @@ class Residual:
             return squares
         return squares * (floor / mean) if mean > 0 else floor.expand(squares.shape)
 
-    @property
+    @cached_property
     def predicted(self) -> float:
         """Predicted relative L2 error: root mean square over the noise draws, over the truth's."""
         return _over(math.sqrt(float(self.squares.mean())), self.scale)
 
-    @property
+    @cached_property
     def ratio(self) -> float:
         """Measured over predicted relative L2 error; 0/0 is 1."""
         measured, predicted = _rms(self.error), math.sqrt(float(self.squares.mean()))
         return 1.0 if measured == predicted else _over(measured, predicted)
 
-    @property
+    @cached_property
     def match(self) -> float:
         """rms(output - emulation) over rms(output - truth): 0 where the emulated policy is the kernel's; 0/0 is 0."""
         return _over(_rms((self.got - self.emulation)[self.plain]), _rms(self.error))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from numcheck.fingerprint import fingerprint, pooled, worth
-from numcheck.judge import blind, malformed, measure, output_gates
+from numcheck.judge import malformed, measure, output_gates
 from numcheck.laws.law import Judged, Law
 from numcheck.laws.measured import Measured, found, hashes, measured, saved, where
 from numcheck.pool import FEWEST_POOLED, pooled_gates, pooled_share
@@ -77,7 +77,7 @@ def output_figures(r: Residual) -> dict[str, Any]:
 
 def _has_spread(r: Residual) -> bool:
     """Whether the standardised figures mean something; they are judged from FEWEST independent errors on."""
-    return r.rounded and not blind(r) and r.independent >= FEWEST_POOLED
+    return r.rounded and not r.blind and r.independent >= FEWEST_POOLED
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
