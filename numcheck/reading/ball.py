@@ -142,6 +142,14 @@ class Ball:
     def __ge__(self, other: Any) -> Any:
         return _function("ge")(self, other)
 
+    def __eq__(self, other: object) -> Any:
+        return _function("eq")(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _function("ne")(self, other)
+
+    __hash__ = object.__hash__
+
     def __getattr__(self, name: str) -> Any:
         """A tensor method that the table knows: `ball.sum(-1)` is `torch.sum(ball, -1)`."""
         if name.startswith("_"):

@@ -22,9 +22,10 @@ FUNCTION_ULPS = 3.0
 
 
 def ball_of(x: Any, unit: float = FP64_UNIT) -> Ball:
+    """`x` as a Ball; numbers and tensors (masks and integers too) are exact."""
     if isinstance(x, Ball):
         return x
-    return Ball.exact(x if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.float64), unit)
+    return Ball.exact(torch.as_tensor(x, dtype=torch.float64), unit)
 
 
 def _pair(a: Any, b: Any) -> tuple[Ball, Ball, float]:
@@ -198,7 +199,7 @@ def _relu(x: Any, **_: Any) -> Ball:
     return _clamp(x, min=0.0)
 
 
-def _softmax(x: Any, dim: int = -1, **_: Any) -> Ball:
+def _softmax(x: Any, dim: int = -1, *_: Any, **__: Any) -> Ball:
     """exp(x - m) / sum: m may be any number, so it is taken as the value's own maximum, exactly."""
     ball = ball_of(x)
     powers = _exp(_subtract(ball, ball.value.amax(dim, keepdim=True)))
@@ -373,6 +374,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mm": _matmul,
     "bmm": _matmul,
     "einsum": _einsum,
+    "eq": lambda a, b: _compare("eq", a, b),
+    "ne": lambda a, b: _compare("ne", a, b),
     "lt": lambda a, b: _compare("lt", a, b),
     "le": lambda a, b: _compare("le", a, b),
     "gt": lambda a, b: _compare("gt", a, b),
