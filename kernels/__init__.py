@@ -1,1 +1,8 @@
-"""The claims under test."""
+"""The claims under test: implementations, one folder a family. `ALL` lists their specs."""
+
+from __future__ import annotations
+
+from kernels import mhc_post
+from numcheck import KernelSpec
+
+ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS,)

@@ -35,10 +35,15 @@ class Gate:
 
     @property
     def headroom(self) -> float:
-        """limit / value: above 1 holds; inf where the value is 0."""
-        if self.value == 0:
-            return math.inf
-        return self.limit / abs(self.value)
+        """How many times farther the value might be, the nearer limit of a band counting; above 1 holds.
+
+        inf where the value is 0 (but for a band of ratios, whose lower limit is above 0), 0 where it is NaN.
+        """
+        if math.isnan(self.value):
+            return 0.0
+        above = self.limit / abs(self.value) if self.value else math.inf
+        below = self.value / self.lower if self.lower > 0 else math.inf
+        return min(above, below)
 
     def to_json(self) -> dict[str, Any]:
         """A plain JSON object; non-finite numbers are written as strings."""

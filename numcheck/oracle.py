@@ -108,7 +108,8 @@ class CaseSpace:
 class Cancellation:
     """A Case in which a small exact result is made of large terms, with the tensors that make it so.
 
-    values: input name -> FP64 nested lists, taken instead of drawn values; exact: output -> the exact result.
+    values: input name -> FP64 nested lists, taken instead of drawn values wherever accuracy or cancellation judges the
+    Case; exact: output -> the exact result. Within an oracle each has a Case of its own.
     """
 
     name: str
@@ -170,6 +171,13 @@ class Oracle:
                 raise InvalidSpec(
                     f"oracle {self.name}: {name!r} is declared twice; inputs and outputs need names of their own"
                 )
+        for position, cancellation in enumerate(self.cancellations):
+            for other in self.cancellations[:position]:
+                if cancellation.case == other.case:
+                    raise InvalidSpec(
+                        f"oracle {self.name}: cancellations {other.name!r} and {cancellation.name!r} share one Case; "
+                        "give each a seed of its own, since the Case is what a replay names"
+                    )
         if not self.gradients:
             object.__setattr__(self, "gradients", tuple(_gradient(i) for i in self.inputs if i.grad))
 

@@ -36,6 +36,7 @@ class KernelSpec:
     compiled: the spec claims that torch.compile gives the same bits.
     caps: output -> flat relL2 cap, added to the derived gates and never in their place.
     pins: autotuned kernels held to one of their configs; made by `pinned`.
+    origin: the specs module or path that it was loaded from ("" where nobody said), for a replay in a fresh process.
     """
 
     name: str
@@ -51,6 +52,7 @@ class KernelSpec:
     caps: Mapping[str, float] = field(default_factory=dict)
     pins: tuple[tuple[Any, int], ...] = ()
     doc: str = ""
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if self.forward is None and self.vjp is None:

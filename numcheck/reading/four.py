@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from numcheck.case import Case
+from numcheck.clock import timed
 from numcheck.contract import Policy
 from numcheck.errors import InvalidSpec
 from numcheck.oracle import Oracle
@@ -42,6 +43,7 @@ class Readings:
     radius: dict[str, Tensor]
 
 
+@timed("oracle")
 def read(
     oracle: Oracle, reading: Any, exact: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
@@ -66,6 +68,7 @@ def read(
     return {name: reading.leave(value) for name, value in results.items()}
 
 
+@timed("oracle")
 def readings(
     oracle: Oracle,
     policy: Policy,

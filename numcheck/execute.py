@@ -1,0 +1,247 @@
+"""Execute: one run of a kernel on one Sample, with what it left behind."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from numcheck.clock import timed
+from numcheck.evidence import Evidence
+from numcheck.guard import Guard, Snapshot, aliases, allocator_peak
+from numcheck.order import Order
+from numcheck.spec import KernelSpec
+from numcheck.watch import Watch, watch
+
+if TYPE_CHECKING:
+    from numcheck.case import Case
+    from numcheck.oracle import Output
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
+
+
+class Given(Protocol):
+    """What is run on: `numcheck.sample.Sample`, or anything with these three."""
+
+    @property
+    def case(self) -> Case:
+        """The Case."""
+
+    @property
+    def inputs(self) -> Mapping[str, Tensor]:
+        """The oracle's inputs by name."""
+
+    @property
+    def cotangents(self) -> Mapping[str, Tensor]:
+        """The cotangents by name (`d_` + output)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution: forward outputs and gradients by name, the saved ones, Evidence and what the guard found.
+
+    findings: one sentence each for memory that should not have been touched, or was left unwritten. error: an
+    exception of the kernel or a broken calling convention, as "Type: message (at file:line in function)"; "" if none.
+    """
+
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    saved: Mapping[str, Tensor] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=Evidence)
+    findings: tuple[str, ...] = ()
+    error: str = ""
+    order: Order = field(default_factory=Order)
+
+
+@timed("kernel")
+def execute(
+    spec: KernelSpec,
+    sample: Given,
+    *,
+    device: str = "cpu",
+    order: Order | None = None,
+    measure: bool = False,
+    guard: bool = True,
+    saved: Mapping[str, Tensor] | None = None,
+    check_overflow: bool = False,
+    dirty: int | None = None,
+) -> Run:
+    """Call `spec.forward(**inputs)`, then `spec.vjp(**inputs, **saved, **cotangents)`, and say what happened.
+
+    device: "cpu" (Triton kernels in the interpreter) or "cuda"; the sample's tensors are on it already.
+    order: of programs and lanes, in the interpreter. measure: readers and writers per address (interpreter), kernel
+    names by profiler (GPU). saved: taken for the saved outputs instead of the forward's own.
+    guard: poison and margins around what the kernel allocates, peak bytes, torch operators; False leaves the call
+    alone (for compiled kernels and timing; a GPU's peak then comes from its allocator).
+    dirty: fill fresh memory with the leftovers of that number instead of poison. check_overflow: see
+    `numcheck.interpreter`.
+
+    The sample's tensors come back as they were, whatever the kernel did to them. Never raises for what a kernel does.
+    """
+    order = order or Order()
+    given = {**sample.inputs, **sample.cotangents, **(saved or {})}
+    snapshot = Snapshot.of(given)
+    call = _Call(spec, sample, saved)
+    seen = watch(
+        device,
+        order,
+        measure=measure,
+        profile=measure or any(isinstance(name, str) for name in spec.must_run),
+        check_overflow=check_overflow,
+        pins=spec.pins,
+    )
+    mode = _mode(guard, dirty, seen)
+    error, peak, leaked = "", 0, []
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            leaked = stack.enter_context(_flags())
+            allocated = stack.enter_context(allocator_peak(device))
+            stack.enter_context(seen.open())
+            if mode is not None:
+                mode.know(given.values())
+                stack.enter_context(mode)
+            call.run()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            peak = allocated()
+    except Exception as exception:
+        error = describe(exception)
+    call.detach()
+    findings = [*leaked, *seen.findings(), *snapshot.restore(), *aliases(call.outputs, given)]
+    error = error or call.broken()
+    if mode is not None and not error:
+        findings += mode.findings(call.outputs)
+    evidence = Evidence(
+        launches=seen.launches(),
+        backend=seen.backend(),
+        operators=tuple(mode.operators) if mode is not None else (),
+        footprints=seen.footprints(call.outputs, given, mode.born if mode is not None else {}),
+        repairs=seen.repairs(),
+        peak_bytes=mode.peak if mode is not None else peak,
+    )
+    return Run(call.outputs, call.saved, evidence, tuple(findings), error, order)
+
+
+def _mode(guard: bool, dirty: int | None, seen: Watch) -> Guard | None:
+    if not guard:
+        return None
+    return Guard("poison" if dirty is None else "dirty", dirty or 0, lambda: len(seen.launches()))
+
+
+class _Call:
+    """One forward and one vjp by the oracle's names; what came back, and what is wrong with it."""
+
+    def __init__(self, spec: KernelSpec, sample: Given, saved: Mapping[str, Tensor] | None) -> None:
+        self._spec, self._sample, self._given = spec, sample, saved
+        self.outputs: dict[str, Tensor] = {}
+        self.saved: dict[str, Tensor] = dict(saved or {})
+        self._problems: list[str] = []
+
+    def run(self) -> None:
+        spec, inputs = self._spec, self._sample.inputs
+        if spec.forward is not None:
+            self._take("forward", spec.forward(**inputs), spec.oracle.outputs)
+            if self._given is None:
+                self.saved = {name: self.outputs[name] for name in spec.oracle.saved if name in self.outputs}
+        if spec.vjp is not None and not self._problems:
+            missing = [name for name in spec.oracle.saved if name not in self.saved]
+            if missing:
+                self._problems.append(f"vjp takes saved output(s) {', '.join(missing)}: pass them as saved=")
+                return
+            returned = spec.vjp(**inputs, **self.saved, **self._sample.cotangents)
+            self._take("vjp", returned, spec.oracle.gradients)
+
+    def detach(self) -> None:
+        """Drop any graph that a kernel left behind; outside the guard, so that it is not counted as an operator."""
+        self.outputs = {name: value.detach() for name, value in self.outputs.items()}
+        self.saved = {name: value.detach() for name, value in self.saved.items()}
+
+    def broken(self) -> str:
+        """What broke the calling convention, or ""."""
+        return "CallingConvention: " + "; ".join(self._problems) if self._problems else ""
+
+    def _take(self, callable_name: str, returned: object, declared: tuple[Output, ...]) -> None:
+        names = [o.name for o in declared]
+        if not isinstance(returned, Mapping):
+            self._problems.append(
+                f"{callable_name} returned {type(returned).__name__}; it returns a dict of {', '.join(names)}"
+            )
+            return
+        for extra in [str(name) for name in returned if name not in names]:
+            self._problems.append(
+                f"{callable_name} returned {extra!r}; {self._spec.oracle.name} has {', '.join(names)}"
+            )
+        for output in declared:
+            if output.name not in returned:
+                self._problems.append(f"{callable_name} did not return {output.name}")
+                continue
+            value = returned[output.name]
+            problem = self._mismatch(output, value)
+            if problem:
+                self._problems.append(f"{callable_name} returned {output.name} {problem}")
+            if isinstance(value, Tensor):
+                self.outputs[output.name] = value
+
+    def _mismatch(self, output: Output, value: object) -> str:
+        if not isinstance(value, Tensor):
+            return f"as {type(value).__name__}, not a tensor"
+        shape, dtype = output.shape(self._sample.case), _DTYPES[output.dtype_for(self._sample.case)]
+        if tuple(value.shape) != tuple(shape):
+            return f"of shape {tuple(value.shape)}, not {tuple(shape)}"
+        if value.dtype != dtype:
+            return f"as {_plain(value.dtype)}, not {_plain(dtype)}"
+        return ""
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def describe(exception: BaseException) -> str:
+    """An exception as "Type: message (at file:line in function)", the interpreter's wrapping taken off."""
+    while type(exception).__name__ == "InterpreterError" and exception.__cause__ is not None:
+        exception = exception.__cause__
+    text = f"{type(exception).__name__}: {exception}"
+    frames = traceback.extract_tb(exception.__traceback__)
+    own = [f for f in frames if not any(part in f.filename for part in _FOREIGN)]
+    for frame in (own or list(frames))[-1:]:
+        text += f" (at {frame.filename}:{frame.lineno} in {frame.name})"
+    return text
+
+
+# Frames of these are how a kernel got there, not where it is.
+_FOREIGN = (
+    "/site-packages/",
+    "/dist-packages/",
+    "/numcheck/interpreter/",
+    "/numcheck/execute.py",
+    "/numcheck/guard.py",
+)
+
+
+@contextmanager
+def _flags() -> Iterator[list[str]]:
+    """Torch's global settings as they were, afterwards; yields the list that then names those that were changed."""
+    changed: list[str] = []
+    before = {name: read() for name, (read, _) in _SETTINGS.items()}
+    try:
+        yield changed
+    finally:
+        for name, (read, write) in _SETTINGS.items():
+            if read() != before[name]:
+                changed.append(f"the kernel changed {name} from {before[name]} to {read()}")
+                write(before[name])
+
+
+_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the float32 matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "torch's determinism mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+}

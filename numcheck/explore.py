@@ -1,0 +1,206 @@
+"""Explore: one generated test, that is one law on one spec, from its first Case to the pooled verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from numcheck.capability import Unavailable
+from numcheck.case import Case
+from numcheck.draw import grid
+from numcheck.errors import NumcheckError
+from numcheck.laws.law import Law
+from numcheck.profile import Profile
+from numcheck.shrink import Emit, Finding, Starting, Trial, _ignore, broken, minimise, search_failure
+from numcheck.spec import KernelSpec
+from numcheck.verdict import Status, Verdict, across
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What could not be judged here: why, what it needs (a tier or a package, "" where nobody said), how many Cases."""
+
+    reason: str
+    needs: str = ""
+    cases: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one generated test found.
+
+    status: over all its Cases and the pooled verdict. findings: at most one failure of each kind (ERROR, FAIL),
+    worst first. counts: status -> Cases, shrinking left out. pooled: the law's verdict over all Cases, None where
+    it has none. reason: why the test as a whole is in this status, where no single Case says it. missing: what was
+    UNAVAILABLE. notes: what a reader must know (drawing or shrinking was cut short).
+    """
+
+    spec: str
+    law: str
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    pooled: Verdict | None = None
+    reason: str = ""
+    missing: tuple[Missing, ...] = ()
+    notes: tuple[str, ...] = ()
+    seed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def judged(self) -> int:
+        """How many Cases were judged, shrinking left out."""
+        return sum(self.counts.values())
+
+    @property
+    def first(self) -> Case | None:
+        """The Case that first showed the worst failure."""
+        return self.findings[0].first if self.findings else None
+
+    @property
+    def shrunk(self) -> Case | None:
+        """The smallest Case that shows the worst failure."""
+        return self.findings[0].shrunk if self.findings else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the shrunk Case, or else the pooled one where that failed."""
+        if self.findings:
+            return self.findings[0].verdict
+        return self.pooled if self.pooled is not None and not self.pooled.held else None
+
+
+def explore(
+    law: Law,
+    spec: KernelSpec,
+    profile: Profile,
+    emit: Emit = _ignore,
+    regressions: Sequence[Case] = (),
+    *,
+    starting: Starting = _ignore,
+    seed: int | None = None,
+) -> Outcome:
+    """Judge `spec` by `law`: regression Cases, the law's own, the named grid, then Cases that Hypothesis draws.
+
+    `emit(case, verdict, phase)` is given every judged Case, `starting(case, phase)` each before it runs. The grid
+    runs whole, also past a failure; the first failure of each kind is then shrunk, and nothing further is drawn.
+    `seed` of the draws: by default one fixed by the names of spec and law where the profile is derandomised, else
+    a new one; the Outcome names it.
+    """
+    start = time.monotonic()
+    seed = _seed(law, spec, profile) if seed is None else seed
+    capability = spec.available(profile.device)
+    if isinstance(capability, Unavailable):
+        missing = Missing(capability.reason, capability.needs)
+        return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
+    trial = Trial(law, spec, profile, emit, starting)
+    try:
+        for phase, case in _always(law, spec, profile, regressions):
+            trial.verdict(case, phase)
+        findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
+        notes: tuple[str, ...] = ()
+        if not findings and law.drawn:
+            findings, notes = _draw(trial, seed)
+    except NumcheckError as error:
+        # The spec or oracle contradicts itself, or a law cannot list its own Cases.
+        reason = broken(law, spec, error).outputs["*"].why
+        return Outcome(spec.name, law.name, Status.ERROR, counts=trial.counts(), reason=reason, seed=seed)
+    return _outcome(trial, findings, notes, seed, time.monotonic() - start)
+
+
+def _seed(law: Law, spec: KernelSpec, profile: Profile) -> int:
+    if not profile.derandomize:
+        return secrets.randbits(32)
+    return int.from_bytes(hashlib.sha256(f"{law.name}/{spec.name}".encode()).digest()[:4], "big")
+
+
+def _always(law: Law, spec: KernelSpec, profile: Profile, regressions: Iterable[Case]) -> Iterator[tuple[str, Case]]:
+    """The Cases that always run, with their phase."""
+    yield from (("regression", case) for case in regressions if spec.illegal(case) is None)
+    yield from (("grid", case) for case in law.cases(spec))
+    if law.drawn:
+        yield from (("grid", case) for case in grid(spec, profile))
+
+
+def _failures(trial: Trial) -> list[Case]:
+    """The first Case of each failing status, worst first."""
+    first: dict[Status, Case] = {}
+    for case, verdict in trial.judged:
+        if not verdict.held:
+            first.setdefault(verdict.status, case)
+    return [first[status] for status in sorted(first, reverse=True)]
+
+
+def _shrunk(trial: Trial, case: Case, seed: int) -> Finding:
+    """The failure at `case` made smaller, where the law speaks of any Case and not of its own alone."""
+    return minimise(trial, case, seed) if trial.law.drawn else Finding(case, case, trial.known[case])
+
+
+def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
+    """Draw Cases within the time budget; the failure found, and what a reader must know of the drawing."""
+    profile, before = trial.profile, len(trial.judged)
+    trial.allow(profile.seconds)
+    found = search_failure(trial, profile.examples, seed)
+    if found is not None:
+        return [found], ()
+    if trial.unjudged:
+        drawn = len(trial.judged) - before
+        return [], (f"drawing stopped at its {profile.seconds:g} s, after {drawn} of up to {profile.examples} Cases",)
+    return [], ()
+
+
+def _outcome(trial: Trial, findings: Sequence[Finding], notes: Sequence[str], seed: int, seconds: float) -> Outcome:
+    late = [
+        f"shrinking stopped at its {trial.profile.shrinking:g} s; a smaller failing Case may exist"
+        for f in findings
+        if not f.complete
+    ]
+    pooled, status, reason = _decide(trial)
+    return Outcome(
+        trial.spec.name,
+        trial.law.name,
+        status,
+        tuple(findings),
+        trial.counts(),
+        pooled,
+        reason,
+        _missing(trial),
+        (*notes, *late),
+        seed,
+        seconds,
+    )
+
+
+def _decide(trial: Trial) -> tuple[Verdict | None, Status, str]:
+    """The pooled verdict, the status of the whole, and why where no Case says it."""
+    if not trial.judged:
+        return None, Status.ERROR, "no Case was judged: none of the grid, of the law's own or drawn was legal"
+    status = across(verdict for _, verdict in trial.judged)
+    try:
+        pooled = trial.law.pool(trial.spec, tuple(trial.judged))
+    except Exception as error:
+        pooled = broken(trial.law, trial.spec, error)
+    if pooled is not None and not pooled.held:
+        status = max(status, pooled.status)
+    return pooled, status, _why(trial, status)
+
+
+def _why(trial: Trial, status: Status) -> str:
+    """Where nothing was proven, the reason that most outputs gave."""
+    if status not in (Status.VACUOUS, Status.UNAVAILABLE):
+        return ""
+    reasons = Counter(o.why for _, v in trial.judged for o in v.outputs.values() if o.status == status and o.why)
+    return reasons.most_common(1)[0][0] if reasons else ""
+
+
+def _missing(trial: Trial) -> tuple[Missing, ...]:
+    """What was UNAVAILABLE, with how many Cases each reason cost."""
+    tally: Counter[tuple[str, str]] = Counter()
+    for _, verdict in trial.judged:
+        needs = str(verdict.figures.get("needs", ""))
+        tally.update({(o.why, needs) for o in verdict.outputs.values() if o.status == Status.UNAVAILABLE})
+    return tuple(Missing(reason, needs, cases) for (reason, needs), cases in tally.items())

@@ -1,0 +1,266 @@
+"""Judge: the accuracy gates of one Run. Every limit is derived from the Contract's readings of that same Case.
+
+An output whose predicted error is 0 must equal the emulation (exact). Any other gets a ceiling at every element,
+and, where its final cast is narrower than its accumulator, a match against the emulated Contract, a band on relL2 and
+a bias; an output that keeps its accumulator's precision has an error that only its sum tree knows, so it gets a
+one-sided band. A flat cap is added where the spec sets one. What could not have failed says so (`Gate.vacuous`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from numcheck.chance import most_flips, student_limit, student_tail
+from numcheck.clock import timed
+from numcheck.gate import Gate, GateKind
+from numcheck.residual import Residual, residual
+from numcheck.ulp import torch_dtype
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from numcheck.case import Case
+    from numcheck.reading import Readings
+    from numcheck.spec import KernelSpec
+
+# A standardised figure of a right kernel is Student's t with draws - 1 degrees of freedom: at 16 draws 2.4e-5 of them
+# are beyond 6, the rate that `numcheck alarms` checks.
+Z_LIMIT = 6.0
+# The noise model takes rounding errors as uniform over one spacing. Where values fill the grid unevenly it is off by up
+# to this factor, and a right kernel with it (40 attention cases: 0.79 to 1.29), so no band is tighter.
+MODEL = 1.5
+# The relL2 of n independent errors scatters by about 0.9 / sqrt(n) / 2: below this many (3 %), Cases are pooled.
+FEWEST = 300
+# The chance that the match gate accuses a right kernel, in one output of one Case.
+MATCH_RISK = 1e-8
+# Elements of a contiguous tile: the smallest block of differing elements that a count over the whole could hide.
+TILE = 64
+
+
+@timed("judge")
+@timed("judge")
+def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings: Readings) -> tuple[Gate, ...]:
+    """The gates of every output that `spec` computes; a missing, misshapen or mistyped one fails an `exact` gate."""
+    found: list[Gate] = []
+    for name in spec.judged:
+        complaint = malformed(spec, case, outputs, name)
+        if complaint:
+            found.append(Gate("exact", name, math.inf, 0.0, complaint))
+        else:
+            found += output_gates(measure(spec, case, name, outputs[name], readings), spec.caps.get(name))
+    return tuple(found)
+
+
+@timed("judge")
+def measure(spec: KernelSpec, case: Case, name: str, got: Tensor, readings: Readings) -> Residual:
+    """The Residual of the output called `name`."""
+    return residual(spec.oracle.result(name), case, spec.contract.policy(case), got, readings)
+
+
+def malformed(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], name: str) -> str:
+    """Why the output `name` is not what the oracle declares, or ""."""
+    declared = spec.oracle.result(name)
+    got = outputs.get(name)
+    if got is None:
+        return f"{spec.oracle.name} declares {name}, but the kernel returned {', '.join(outputs) or 'nothing'}"
+    dtype, shape = declared.dtype_for(case), declared.shape(case)
+    if tuple(got.shape) != shape:
+        return f"{name}.shape={tuple(got.shape)}, but {spec.oracle.name} declares {shape}"
+    if got.dtype != torch_dtype(dtype):
+        return f"{name}.dtype={got.dtype}, but {spec.oracle.name} declares {dtype} for this Case"
+    return ""
+
+
+def output_gates(r: Residual, cap: float | None = None) -> list[Gate]:
+    """The gates of one output."""
+    if r.truth.numel() == 0:
+        return [_vacuous("exact", r, "the output has no elements")]
+    if r.exact and not bool(r.wrong.any()):
+        found = [_exact(r), *(_vacuous(kind, r, "nothing rounds here: the exact gate judges") for kind in _kinds(r))]
+    else:
+        found = [_ceiling(r), _match(r), _band(r), _bias(r)] if r.rounded else [_ceiling(r), _upper(r)]
+    return found if cap is None else [*found, _cap(r, cap)]
+
+
+def _kinds(r: Residual) -> tuple[GateKind, ...]:
+    return ("ceiling", "match", "band", "bias") if r.rounded else ("ceiling", "band")
+
+
+def _vacuous(kind: GateKind, r: Residual, why: str, value: float = 0.0) -> Gate:
+    return Gate(kind, r.name, value if math.isfinite(value) else 0.0, math.inf, why, vacuous=why)
+
+
+def _exact(r: Residual) -> Gate:
+    why = "the truth is all zeros: an output of zeros holds" if not bool((r.truth != 0).any()) else ""
+    reason = (
+        "elements that differ from the emulated Contract, whose predicted error is 0: every value on the way is "
+        "representable, so nothing may round (zeros of either sign are equal here; the bitwise law tells them apart)"
+    )
+    return Gate("exact", r.name, float(r.differs.sum()), 0.0, reason, vacuous=why)
+
+
+def blind(r: Residual) -> str:
+    """Why no gate on this output could tell its values from zeros, or ""."""
+    if not bool(torch.isfinite(r.truth).any()):
+        return "no element of the truth is finite"
+    if r.null:
+        return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
+    return ""
+
+
+def _ceiling(r: Residual) -> Gate:
+    wrong = int(r.wrong.sum())
+    if wrong:
+        reason = (
+            f"{wrong} element(s) are NaN or infinite where the truth is not, or the reverse: NaN never holds, and an "
+            "infinity only where the Contract's cast overflows"
+        )
+        return Gate("ceiling", r.name, math.inf, 1.0, reason)
+    slack = r.slack
+    reason = (
+        "largest |error| / radius over all elements; the radius is the worst case of every declared rounding and sum "
+        "at that element (running error analysis), so above 1 no legal rounding explains the error"
+    )
+    return Gate("ceiling", r.name, float(slack.max()) if slack.numel() else 0.0, 1.0, reason, vacuous=blind(r))
+
+
+def _match(r: Residual) -> Gate:
+    count, seen, runs = int(r.differs.sum()), int(r.flips.sum()), r.jitters.shape[0]
+    limit = flip_limit(r)
+    block = _bad_block(r) if count <= limit else None
+    if block is not None:
+        where, inside, allowed, flips = block
+        reason = (
+            f"{inside} of the elements that differ from the emulated Contract lie in {where}, where {runs} emulations "
+            f"jittered by accumulator-level noise flip {flips}: more than {allowed} there is a bad block "
+            f"(exact conditional Poisson test at {MATCH_RISK:g} over all blocks)"
+        )
+        return Gate("match", r.name, float(inside), float(allowed), reason)
+    reason = (
+        f"elements of {r.got.numel()} that differ from the emulated Contract (rms match {r.match:.3g}); {runs} "
+        f"emulations jittered by accumulator-level noise flip {seen}, so a right kernel flips more than {limit} with a "
+        f"chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp + accumulation"
+    )
+    why = blind(r)
+    if not why and int((r.emulation != 0).sum()) <= limit:
+        why = f"{limit} flips are allowed of {r.got.numel()} elements: pooled over Cases instead"
+    return Gate("match", r.name, float(count), float(limit), reason, vacuous=why)
+
+
+def flip_limit(r: Residual) -> int:
+    """The most elements that a right kernel may differ in from the emulation."""
+    counts = r.flips_by_run
+    return clumped(int(counts.sum()), counts.numel(), dispersion(counts), MATCH_RISK)
+
+
+def dispersion(counts: Tensor) -> float:
+    """Variance over mean of the flip counts, at least 1: one shared error that flips a whole row clumps them."""
+    mean = float(counts.mean())
+    return max(1.0, float(counts.var(correction=1)) / mean) if mean > 0 else 1.0
+
+
+def clumped(seen: int, runs: int, clump: float, risk: float) -> int:
+    """`most_flips` of counts that come in clumps of size `clump` (quasi-Poisson)."""
+    return math.ceil(clump * most_flips(math.ceil(seen / clump), runs, risk))
+
+
+def _bad_block(r: Residual) -> tuple[str, int, int, int] | None:
+    """The worst slice along an axis, or contiguous tile, that differs too often: (where, differ, allowed, flips)."""
+    blocks = list(_blocks(r))
+    total = sum(differ.numel() for _, differ, _ in blocks)
+    clump = dispersion(r.flips_by_run)
+    worst: tuple[float, str, int, int, int] | None = None
+    for label, differ, flips in blocks:
+        for seen in torch.unique(flips[differ > 0]).tolist():
+            allowed = clumped(int(seen), r.jitters.shape[0], clump, MATCH_RISK / total)
+            inside = torch.where(flips == seen, differ, torch.zeros_like(differ))
+            index = int(inside.argmax())
+            excess = int(inside[index]) / allowed
+            if excess > 1 and (worst is None or excess > worst[0]):
+                worst = (excess, label.format(index), int(inside[index]), allowed, int(seen))
+    return None if worst is None else worst[1:]
+
+
+def _blocks(r: Residual) -> list[tuple[str, Tensor, Tensor]]:
+    """(label, differing elements, flips) of each slice along each axis, and of each contiguous tile."""
+    differs, flips = r.differs.to(torch.int64), r.flips
+    found = []
+    for axis in range(differs.dim() if differs.dim() > 1 else 0):
+        others = tuple(a for a in range(differs.dim()) if a != axis)
+        label = "[" + ", ".join("{}" if a == axis else ":" for a in range(differs.dim())) + "]"
+        found.append((label, differs.sum(others), flips.sum(others)))
+    if differs.numel() > TILE:
+        pad = -differs.numel() % TILE
+        tile = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
+        found.append((f"tile {{}} of {TILE} elements", tile[0], tile[1]))
+    return found
+
+
+def too_few(r: Residual) -> str:
+    """Why a per-Case band or bias over this output means nothing, or ""."""
+    if r.independent == 0:
+        return "fewer than half of the values that round are distinct: one error many times over is no average"
+    if r.independent < FEWEST:
+        return f"{r.independent} independent errors, fewer than {FEWEST}: pooled over Cases instead"
+    return ""
+
+
+def judged_by_spread(r: Residual) -> bool:
+    """Whether band and bias of this output are judged Case by Case."""
+    return r.rounded and not blind(r) and not too_few(r)
+
+
+def _band(r: Residual) -> Gate:
+    why = blind(r) or too_few(r)
+    if why:
+        return _vacuous("band", r, why, r.ratio)
+    standing = r.log_error
+    width = max(math.log(MODEL), Z_LIMIT * standing.width)
+    reason = (
+        f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
+        f"Contract; allowed: {Z_LIMIT:g} spreads of the same figure over the draws, at least a factor {MODEL:g} for "
+        "the noise model; above it something rounds that is not declared, below it a declared rounding is missing"
+    )
+    return Gate("band", r.name, r.ratio, math.exp(width), reason, standing.spread, math.exp(-width))
+
+
+def _upper(r: Residual) -> Gate:
+    why = blind(r)
+    if why:
+        return _vacuous("band", r, why, r.ratio)
+    standing = r.log_error
+    if too_few(r):
+        limit = student_limit(MATCH_RISK, standing.draws - 1)
+        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.got.numel()} elements had one error"
+    else:
+        limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+        allowed = f"{Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
+    reason = (
+        f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
+        f"declared sum (sequential where the tree is unknown, at least ulp^2/12); one-sided, since products are often "
+        f"exact; allowed: {allowed}"
+    )
+    spread = standing.spread if math.isfinite(standing.spread) else 0.0
+    return Gate("band", r.name, r.ratio, limit, reason, spread)
+
+
+def _bias(r: Residual) -> Gate:
+    why = blind(r) or too_few(r)
+    if why:
+        return _vacuous("bias", r, why, r.bias.z)
+    draws = r.bias.draws
+    reason = (
+        f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings too); "
+        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, and a "
+        "truncation far beyond"
+    )
+    return Gate("bias", r.name, r.bias.z, Z_LIMIT, reason, r.bias.spread, -Z_LIMIT)
+
+
+def _cap(r: Residual, cap: float) -> Gate:
+    value = math.nan if bool(r.wrong.any()) else r.relative
+    return Gate("cap", r.name, value, cap, "relL2 against the flat cap that the spec adds to its derived gates")

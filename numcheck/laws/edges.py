@@ -1,0 +1,169 @@
+"""The edges law: boundary shapes, memory that must not matter, and arguments that must be refused.
+
+A Case holds if every output comes back in its declared form and within its radius, the guards found nothing (inputs
+unchanged, nothing written outside the outputs, nothing left unwritten), poison in margins and gaps does not show, and
+each wrong argument raises a clear error before any kernel is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from numcheck.capability import Unavailable
+from numcheck.case import Case
+from numcheck.execute import Run, execute
+from numcheck.judge import malformed
+from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
+from numcheck.laws.law import Law
+from numcheck.laws.measured import everywhere, found, hashes
+from numcheck.laws.relation import Held, merged, same_bits, within
+from numcheck.profile import Profile
+from numcheck.reading import Radius, Truth, read
+from numcheck.sample import Sample, exact, sample
+from numcheck.spec import KernelSpec
+from numcheck.verdict import OutputVerdict, Status, Verdict
+
+NAME = "edges"
+
+
+def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+    """The Verdict of one Case, boundary or not; a Case outside the promise has to be refused where the spec says so."""
+    blank = Verdict(spec.name, NAME, f"{spec.name} is right at its edges and touches nothing else", {})
+    capability = spec.available(profile.device)
+    if isinstance(capability, Unavailable):
+        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
+    illegal = spec.illegal(case)
+    if illegal is not None:
+        return _refused(spec, case, profile, illegal, blank)
+    drawn = sample(spec.oracle, case, device=profile.device)
+    run = execute(spec, drawn, device=profile.device)
+    if run.error:
+        return everywhere(spec, blank, Status.ERROR, run.error, run)
+    forms = {name: malformed(spec, case, run.outputs, name) for name in spec.judged}
+    outputs = {
+        name: OutputVerdict(Status.FAIL, why) if why else OutputVerdict(Status.PASS) for name, why in forms.items()
+    }
+    if any(forms.values()):
+        return Verdict(spec.name, NAME, blank.claim, found(spec, run, outputs), evidence=run.evidence)
+    held = [*_right(spec, drawn, run), *_unpoisoned(spec, drawn, run, profile)]
+    for result in held:
+        if not result.gate.held:
+            name = result.gate.output
+            outputs[name] = merged(outputs[name], OutputVerdict(Status.FAIL, result.gate.reason, result.where))
+    refusals = _refusals(spec, drawn, run, profile)
+    for wrong, why in refusals.items():
+        if why:
+            failed = OutputVerdict(Status.FAIL, f"{wrong}: {why}")
+            outputs = {name: merged(v, failed) for name, v in outputs.items()}
+    return Verdict(
+        spec.name,
+        NAME,
+        blank.claim,
+        found(spec, run, outputs),
+        gates=tuple(h.gate for h in held),
+        hashes=hashes(run),
+        evidence=run.evidence,
+        figures={"wrong_arguments": len(refusals), "accepted": sum(bool(why) for why in refusals.values())},
+    )
+
+
+def _right(spec: KernelSpec, drawn: Sample, run: Run) -> list[Held]:
+    """Each output against the truth, within its radius."""
+    given = drawn.exact()
+    saved = {name: exact(t) for name, t in run.saved.items()} or None
+    truth = read(spec.oracle, Truth(), given, saved)
+    radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, saved)
+    reason = "within the radius of the exact result, which is what the Contract allows in the worst case"
+    return [within(name, exact(run.outputs[name]), truth[name], radius[name], reason) for name in spec.judged]
+
+
+def _unpoisoned(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> list[Held]:
+    """The same bits whether margins and gaps of the inputs hold NaN or huge numbers."""
+    other = execute(spec, _repoisoned(drawn), device=profile.device)
+    held = []
+    for name in spec.judged:
+        got, expected = other.outputs.get(name), run.outputs[name]
+        reason = "memory between and around the inputs' elements does not matter: huge numbers there change nothing"
+        if got is None:
+            reason = f"{reason}, but then it raised {other.error}"
+        if got is not None and spec.contract.order_of(name, drawn.case) == "any":
+            got, expected = _nonfinite(got), _nonfinite(expected)
+        held.append(same_bits(name, got if got is not None else expected.new_empty(0), expected, reason))
+    return held
+
+
+def _nonfinite(tensor: Tensor) -> Tensor:
+    # In any order bits may differ, but what is finite stays so; the radius of `_right` bounds the values of both.
+    return torch.isfinite(tensor)
+
+
+def _repoisoned(drawn: Sample) -> Sample:
+    """The Sample with the largest finite number, instead of NaN, wherever an input's storage holds no element of it."""
+
+    def poisoned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: _filled(t) for name, t in tensors.items()}
+
+    return Sample(drawn.case, poisoned(drawn.inputs), poisoned(drawn.cotangents))
+
+
+def _filled(tensor: Tensor) -> Tensor:
+    if not tensor.dtype.is_floating_point:
+        return tensor
+    length = tensor.untyped_storage().nbytes() // tensor.element_size()
+    whole = torch.full((length,), torch.finfo(tensor.dtype).max, dtype=tensor.dtype, device=tensor.device)
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tensor)
+
+
+def _refusals(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> dict[Wrong, str]:
+    """Each wrong argument, and what was wrong with how the kernel took it ("" where it was refused clearly)."""
+    outcomes: dict[Wrong, str] = {}
+    halves = [spec.but(vjp=None)] if spec.forward else []
+    halves += [spec.but(forward=None)] if spec.vjp else []
+    for half in halves:
+        for wrong in wrong_arguments(spec.oracle, drawn, "forward" if half.forward else "vjp"):
+            bad = execute(half, wrong.sample, device=profile.device, saved=None if half.forward else dict(run.saved))
+            outcomes[wrong] = complaint(wrong, bad)
+    return outcomes
+
+
+def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, blank: Verdict) -> Verdict:
+    """A Case outside the promise raises before anything is launched, where the Contract says that it is refused."""
+    if not spec.contract.refuses or case.dtype not in spec.dtypes:
+        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    run = execute(spec, sample(spec.oracle, case, device=profile.device), device=profile.device)
+    if not run.error:
+        return everywhere(spec, blank, Status.FAIL, f"the Contract refuses this Case ({illegal}), but it ran", run)
+    if run.evidence.launches:
+        ran = ", ".join(launch.kernel for launch in run.evidence.launches)
+        return everywhere(spec, blank, Status.FAIL, f"refused ({illegal}), but only after {ran} was launched", run)
+    return everywhere(spec, blank, Status.PASS, f"refused: {message_of(run.error)}", run)
+
+
+def cases(spec: KernelSpec) -> tuple[Case, ...]:
+    """The problem's edges, then for a spec that refuses, sizes that the problem does not have."""
+    space = spec.oracle.space
+    edges = tuple(case for case in space.edges if spec.illegal(case) is None)
+    if not spec.contract.refuses:
+        return edges
+    base = next((case for case in edges if spec.launches(case)), None)
+    if base is None:
+        return edges
+    strangers = {name: _stranger(values) for name, values in space.choices.items()}
+    refused = (base.but(**{name: value}) for name, value in strangers.items())
+    return (*edges, *(case for case in refused if spec.illegal(case) is not None))
+
+
+def _stranger(values: tuple[int, ...]) -> int:
+    """The smallest size of at least 1 that is not among the allowed ones."""
+    return next(size for size in range(1, max(values) + 2) if size not in values)
+
+
+EDGES = Law(
+    NAME,
+    "Boundary shapes are right; guards find nothing; poison does not matter; wrong arguments raise before a launch.",
+    judge=judge,
+    cases=cases,
+)

@@ -1,0 +1,149 @@
+"""The evidence law: what was meant to run did run, and a determinism request is honoured or refused, never dropped."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from numcheck.capability import Unavailable
+from numcheck.case import Case
+from numcheck.difference import difference
+from numcheck.execute import Run, execute
+from numcheck.laws.arguments import message_of
+from numcheck.laws.law import Law
+from numcheck.laws.measured import everywhere, found, hashes
+from numcheck.order import Order, orders
+from numcheck.profile import Profile
+from numcheck.sample import Sample, sample
+from numcheck.spec import KernelSpec
+from numcheck.verdict import OutputVerdict, Status, Verdict
+
+NAME = "evidence"
+# More programs than are enumerated, so that the orders are the reversed one and shuffles whatever a launch's size.
+PROGRAMS = 8
+
+
+def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+    """The Verdict of one Case: kernels seen, outputs returned, determinism requests answered."""
+    blank = Verdict(spec.name, NAME, _claim(spec, case), {})
+    capability = spec.available(profile.device)
+    if isinstance(capability, Unavailable):
+        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
+    illegal = spec.illegal(case)
+    if illegal is not None:
+        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    drawn = sample(spec.oracle, case, device=profile.device)
+    run = execute(spec, drawn, device=profile.device)
+    if run.error:
+        return everywhere(spec, blank, Status.ERROR, run.error, run)
+    status, why = _route(spec, case, run)
+    outputs = dict.fromkeys(spec.judged, OutputVerdict(status, why))
+    request = "not asked: no output of this Case is promised in any order"
+    if status is Status.PASS:
+        request, refused = _request(spec, drawn, profile, outputs)
+        outputs |= refused
+    seen = Counter(launch.kernel for launch in run.evidence.launches)
+    return Verdict(
+        spec.name,
+        NAME,
+        blank.claim,
+        found(spec, run, outputs),
+        hashes=hashes(run),
+        evidence=run.evidence,
+        figures={"launches": dict(seen), "operators": len(run.evidence.operators), "determinism": request},
+    )
+
+
+def _claim(spec: KernelSpec, case: Case) -> str:
+    if not spec.launches(case):
+        return f"{spec.name} launches nothing for this Case"
+    names = ", ".join(pattern_of(kernel) for kernel in spec.must_run) or "torch operators"
+    return f"{spec.name} ran {names}"
+
+
+def _route(spec: KernelSpec, case: Case, run: Run) -> tuple[Status, str]:
+    """Whether the kernels that the spec names were seen; missing evidence is an ERROR, whatever the outputs say."""
+    seen = [launch.kernel for launch in run.evidence.launches]
+    told = ", ".join(dict.fromkeys(seen)) or "no kernel"
+    if not spec.launches(case):
+        if seen:
+            return Status.FAIL, f"the spec says that this Case launches nothing, but {told} ran"
+        return Status.PASS, "launches nothing, as the spec says"
+    missing = [p for p in map(pattern_of, spec.must_run) if not fnmatch.filter(seen, p)]
+    if missing:
+        return Status.ERROR, f"must run {', '.join(missing)}, but {told} was seen: another route computed the outputs"
+    if not spec.must_run and not seen and not run.evidence.operators:
+        return Status.ERROR, "nothing was seen running, neither kernels nor torch operators"
+    return Status.PASS, ""
+
+
+def pattern_of(kernel: Any) -> str:
+    """The name pattern of an entry of `must_run`: a string is one, a Triton function is named by its source."""
+    while not isinstance(kernel, str):
+        # Autotuners and jitted functions both keep what they wrap as `fn`.
+        kernel = kernel.__name__ if hasattr(kernel, "__name__") else kernel.fn
+    return kernel
+
+
+def _request(
+    spec: KernelSpec, drawn: Sample, profile: Profile, outputs: dict[str, OutputVerdict]
+) -> tuple[str, dict[str, OutputVerdict]]:
+    """Ask for determinism where an output comes in any order: what the kernel answered, and what that makes of it."""
+    case = drawn.case
+    free = [name for name in spec.judged if spec.contract.order_of(name, case) == "any"]
+    if not free or not spec.launches(case):
+        return "not asked: no output of this Case is promised in any order", {}
+    with _requesting():
+        asked = execute(spec, drawn, device=profile.device)
+        if asked.error:
+            return _refusal(spec, asked.error)
+        others = [execute(spec, drawn, device=profile.device, order=order) for order in _orders(case, profile)]
+    dropped = {name: _dropped(name, asked, others) for name in free}
+    found_out = {name: OutputVerdict(Status.FAIL, why, where) for name, (why, where) in dropped.items() if why}
+    return "dropped" if found_out else f"honoured in {len(others)} orders", found_out
+
+
+@contextmanager
+def _requesting() -> Iterator[None]:
+    """A determinism request by torch's flag, which `numcheck.determinism` reads for kernels; taken back at the end."""
+    before, soft = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=soft)
+
+
+def _refusal(spec: KernelSpec, error: str) -> tuple[str, dict[str, OutputVerdict]]:
+    """A refusal says that determinism is what it cannot give; any other exception is a crash."""
+    if "determinis" in error.lower():
+        return f"refused: {message_of(error)}", {}
+    why = f"raised under a determinism request, without a word of determinism: {error}"
+    return "crashed", dict.fromkeys(spec.judged, OutputVerdict(Status.ERROR, why))
+
+
+def _orders(case: Case, profile: Profile) -> tuple[Order, ...]:
+    return orders(case.key, PROGRAMS, profile.orders)
+
+
+def _dropped(name: str, asked: Run, others: list[Run]) -> tuple[str, str]:
+    for run in others:
+        if run.error:
+            return f"a determinism request was answered once and then raised: {run.error}", ""
+        differs = difference(run.outputs.get(name), asked.outputs[name], f"order {run.order}")
+        if differs:
+            why = f"determinism was requested, neither honoured nor refused: {differs}"
+            return why, differs.where(name)
+    return "", ""
+
+
+EVIDENCE = Law(
+    NAME,
+    "The intended kernel ran; a determinism request is honoured or refused loudly, never dropped.",
+    judge=judge,
+)

@@ -1,0 +1,125 @@
+"""What the accuracy laws share: a Case walked through sample, run and readings, or why it could not be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from numcheck.capability import Unavailable
+from numcheck.execute import Run, execute
+from numcheck.reading import Readings, readings
+from numcheck.sample import Sample, exact, sample
+from numcheck.ulp import digest
+from numcheck.verdict import OutputVerdict, Status, Verdict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from numcheck.case import Case
+    from numcheck.oracle import Cancellation
+    from numcheck.profile import Profile
+    from numcheck.residual import Residual
+    from numcheck.spec import KernelSpec
+
+# Jittered emulations behind a match limit. With none of them flipping anything, a right kernel flips more than 6
+# elements (16 jitters) or 8 (8) with a chance below 1e-8; among more than SMALL elements that is nothing.
+JITTERS_SMALL, JITTERS_LARGE, SMALL = 16, 8, 16_384
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One Run beside the readings of its Contract."""
+
+    sample: Sample
+    run: Run
+    readings: Readings
+
+
+def named_in(spec: KernelSpec, case: Case) -> Cancellation | None:
+    """The named cancellation whose Case this is, or None."""
+    return next((c for c in spec.oracle.cancellations if c.case == case), None)
+
+
+def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Measured | Verdict:
+    """The Run and readings of `case`, or the verdict (made from `blank`) where there is nothing to judge.
+
+    A named cancellation's Case has that cancellation's values.
+    UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised or
+    where the oracle has no answer: a NaN truth although every input is finite.
+    """
+    capability = spec.available(profile.device)
+    if isinstance(capability, Unavailable):
+        return everywhere(spec, blank, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs}")
+    illegal = spec.illegal(case)
+    if illegal is not None:
+        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    named = named_in(spec, case)
+    made = sample(spec.oracle, case, device=profile.device, values=named.values if named else None)
+    run = execute(spec, made, device=profile.device)
+    if run.error:
+        return everywhere(spec, blank, Status.ERROR, run.error, run)
+    policy = spec.contract.policy(case)
+    read = readings(spec.oracle, policy, made, profile.draws, saved=saved(run), jitters=_jitters(spec, case))
+    silent = [name for name in spec.judged if bool(torch.isnan(read.truth[name]).any())]
+    if silent and all(bool(torch.isfinite(t).all()) for t in made.exact().values()):
+        names = ", ".join(silent)
+        why = f"oracle {spec.oracle.name} gives NaN in {names} though every input is finite: it cannot judge"
+        return everywhere(spec, blank, Status.ERROR, why, run)
+    return Measured(made, run, read)
+
+
+def saved(run: Run) -> dict[str, Tensor] | None:
+    """The kernel's own saved outputs, upcast exactly, for readings of its VJP; None where it saves nothing."""
+    return {name: exact(t) for name, t in run.saved.items()} or None
+
+
+def _jitters(spec: KernelSpec, case: Case) -> int:
+    elements = max((math.prod(spec.oracle.result(name).shape(case)) for name in spec.judged), default=0)
+    return JITTERS_SMALL if elements <= SMALL else JITTERS_LARGE
+
+
+def everywhere(spec: KernelSpec, blank: Verdict, status: Status, why: str, run: Run | None = None) -> Verdict:
+    """`blank` with one status and reason for every output of `spec`."""
+    outputs = {name: OutputVerdict(status, why) for name in spec.judged}
+    if run is None:
+        return Verdict(blank.spec, blank.law, blank.claim, outputs)
+    return Verdict(blank.spec, blank.law, blank.claim, outputs, hashes=hashes(run), evidence=run.evidence)
+
+
+def hashes(run: Run) -> dict[str, str]:
+    """Output -> digest of its raw bits."""
+    return {name: digest(t) for name, t in run.outputs.items()}
+
+
+def found(spec: KernelSpec, run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdict]:
+    """`outputs`, failed by what the guards found: a finding fails the outputs that it names, or else all of them."""
+    for finding in run.findings:
+        named = [name for name in spec.judged if name in finding.replace("'", " ").replace(":", " ").split()]
+        for name in named or spec.judged:
+            old = outputs[name]
+            why = f"{finding}; {old.why}" if old.why else finding
+            outputs[name] = OutputVerdict(max(old.status, Status.FAIL), why, old.where)
+    return outputs
+
+
+def where(r: Residual) -> str:
+    """The worst element of an output, as "tensor got= expected= at index"."""
+    if r.got.numel() == 0:
+        return ""
+    if bool(r.wrong.any()):
+        flat = int(r.wrong.flatten().to(torch.uint8).argmax())
+    else:
+        slack = torch.zeros(r.got.shape, dtype=torch.float64)
+        slack[r.plain] = r.slack
+        # Where no element is beyond the radius, the farthest from the emulation tells more.
+        far = (r.got - r.emulation).abs().nan_to_num() if not bool((slack > 1).any()) else slack
+        flat = int(far.flatten().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), r.got.shape)]
+    at = tuple(index)
+    return (
+        f"{r.name} got={float(r.got[at])!r} expected={float(r.emulation[at])!r} at {index} "
+        f"(exact {float(r.truth[at])!r}, radius {float(r.radius[at]):.3g})"
+    )

@@ -1,0 +1,205 @@
+"""One pytest session's judging: the device, the records, and the one function that every test goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from numcheck.capability import TIERS, Device
+from numcheck.case import Case
+from numcheck.failure import describe
+from numcheck.profile import Profile
+from numcheck.record import Writer, replay_line
+from numcheck.regressions import beside
+from numcheck.spec import Fault, KernelSpec
+from numcheck.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    from numcheck.explore import Missing, Outcome
+    from numcheck.laws.law import Law
+    from numcheck.oracle import Oracle
+    from numcheck.shrink import Finding
+
+# Under this name a test's report carries its outcome, also from an xdist worker to the controller.
+PROPERTY = "numcheck"
+
+
+@dataclass
+class Session:
+    """Judges for one process. seed: Hypothesis's own --hypothesis-seed, where that was given."""
+
+    profile: Profile
+    device: Device
+    require: str = ""
+    writer: Writer | None = None
+    seed: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    item: pytest.Item | None = None
+    described: bool = False
+
+    def judge(self, law: str | Law, spec: KernelSpec, source: str = "", folders: Iterable[Path] = ()) -> None:
+        """Judge one spec by one law, from its first Case to the pooled verdict, as the pytest test that is running.
+
+        source: where the spec is loaded from, for replays ("" where it says so itself). folders: where to look for
+        regression Cases. Fails the test where a promise does not hold; skips it where nothing could be judged.
+        """
+        law = named(law) if isinstance(law, str) else law
+        source = source or spec.origin
+        spec = spec if spec.origin else spec.but(origin=source)
+        reason = law.applies(spec)
+        if reason is not None:
+            pytest.skip(f"{law.name} says nothing of {spec.name}: {reason}")
+        kept = [r.case for r in beside(folders) if r.concerns(spec, law.name)]
+        outcome = self._explore(law, spec, source, kept)
+        self._carry(_row(outcome))
+        if outcome.status == Status.UNAVAILABLE:
+            self._unavailable(outcome, source)
+        elif not outcome.status.held or self._demanded(outcome.missing):
+            pytest.fail(self.failure(outcome, source), pytrace=False)
+        elif outcome.status == Status.VACUOUS:
+            pytest.skip(f"VACUOUS: {outcome.reason}")
+
+    def caught(self, fault: Fault) -> None:
+        """Fail the running test where the law that `fault` names does not catch it: a SURVIVOR."""
+        from numcheck.explore import explore
+
+        profile = self.profile.on(self.device)
+        outcome = explore(named(fault.law), fault.spec, profile, seed=self.seed)
+        if outcome.status == Status.UNAVAILABLE:
+            pytest.skip(f"UNAVAILABLE: {outcome.reason}")
+        if outcome.status.held:
+            pytest.fail(
+                f"SURVIVOR: {fault.spec.name} is broken ({fault.doc}), yet {fault.law} says {outcome.status.name} "
+                f"after {outcome.judged} Cases",
+                pytrace=False,
+            )
+
+    def certify(self, oracle: Oracle) -> None:
+        """Fail the running test where an oracle differs from its mpmath twin."""
+        from numcheck.certify import certify
+
+        certificate = certify(oracle)
+        if self.writer is not None:
+            self.writer.certificate(certificate.to_json())
+        if certificate.status == "FAILED":
+            pytest.fail(str(certificate), pytrace=False)
+        if certificate.status != "CERTIFIED":
+            pytest.skip(str(certificate))
+
+    def failure(self, outcome: Outcome, source: str) -> str:
+        """The text of a failed test."""
+        parts = [self._finding(outcome, found, source) for found in outcome.findings]
+        if outcome.pooled is not None and not outcome.pooled.held:
+            parts.append(f"over all {outcome.judged} Cases together:\n{describe(outcome.pooled)}")
+        if outcome.reason and not parts:
+            parts.append(f"{outcome.status.name}: {outcome.spec} under {outcome.law}: {outcome.reason}")
+        parts += [
+            f"UNAVAILABLE, but --numcheck-require {self.require}: {m.reason}" for m in self._demanded(outcome.missing)
+        ]
+        counts = ", ".join(f"{name} {count}" for name, count in outcome.counts.items()) or "none"
+        parts.append(f"Cases: {counts}; profile {self.profile.name}, seed {outcome.seed}")
+        return "\n".join((*parts, *outcome.notes))
+
+    def _finding(self, outcome: Outcome, found: Finding, source: str) -> str:
+        line = replay_line(source, outcome.spec, outcome.law, found.shrunk)
+        return describe(found.verdict, shrunk=found.shrunk, first=found.first, replay=line)
+
+    def _explore(self, law: Law, spec: KernelSpec, source: str, regressions: Sequence[Case]) -> Outcome:
+        from numcheck.explore import explore
+
+        profile, writer = self.profile.on(self.device), self.writer
+        if writer is None:
+            return explore(law, spec, profile, regressions=regressions, seed=self.seed)
+        self._environment(writer)
+        seconds: dict[Case, Mapping[str, float]] = {}
+
+        def emit(case: Case, verdict: Verdict, phase: str) -> None:
+            writer.case(source, case, verdict, phase, seconds.pop(case, {}))
+
+        def starting(case: Case, phase: str) -> None:
+            writer.started(source, spec.name, law.name, case, phase)
+
+        outcome = explore(_clocked(law, seconds), spec, profile, emit, regressions, starting=starting, seed=self.seed)
+        if outcome.pooled is not None:
+            writer.pooled(source, outcome.pooled)
+        for missing in outcome.missing:
+            writer.unavailable(source, spec.name, law.name, missing.reason, missing.needs)
+        return outcome
+
+    def _environment(self, writer: Writer) -> None:
+        """Record the Environment once, before the first verdict: only now has torch been imported anyway."""
+        if self.described:
+            return
+        from numcheck.environment import environment
+
+        self.described = True
+        writer.environment(environment(self.device, repairs=_repairs(self.device), variables=self.variables))
+
+    def _unavailable(self, outcome: Outcome, source: str) -> None:
+        if self._demanded(outcome.missing):
+            pytest.fail(self.failure(outcome, source), pytrace=False)
+        needs = ", ".join(sorted({m.needs for m in outcome.missing if m.needs}))
+        pytest.skip(f"UNAVAILABLE: {outcome.reason}{f' (needs {needs})' if needs else ''}")
+
+    def _demanded(self, missing: Iterable[Missing]) -> list[Missing]:
+        """What --numcheck-require says must run here: all but what needs a tier above the required one."""
+        return [m for m in missing if self.require and not _above(m.needs, self.require)]
+
+    def _carry(self, row: dict[str, Any]) -> None:
+        if self.item is not None:
+            self.item.user_properties.append((PROPERTY, row))
+
+
+def named(law: str) -> Law:
+    """The law called `law`. Raises pytest.UsageError with the names there are."""
+    from numcheck.laws import LAWS
+
+    for known in LAWS:
+        if known.name == law:
+            return known
+    raise pytest.UsageError(f"no law {law!r}; there is {', '.join(known.name for known in LAWS)}")
+
+
+def _above(needs: str, required: str) -> bool:
+    return needs in TIERS and TIERS.index(needs) > TIERS.index(required)
+
+
+def _clocked(law: Law, seconds: dict[Case, Mapping[str, float]]) -> Law:
+    """The law, which leaves behind the seconds that each Case spent by stage."""
+    from numcheck.clock import stopwatch
+
+    def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+        with stopwatch() as clock:
+            verdict = law.judge(spec, case, profile)
+        seconds[case] = {str(stage): spent for stage, spent in clock.seconds.items()}
+        return verdict
+
+    return replace(law, judge=judge)
+
+
+def _repairs(device: Device) -> list[str]:
+    import importlib.util
+
+    from numcheck import interpreter
+
+    if device != "cpu" or importlib.util.find_spec("triton") is None:
+        return []
+    return [f"{p.op} {p.dtype}" for p in interpreter.probe() if p.status == "repaired"]
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    """What the terminal summary needs of an Outcome, JSON-plain."""
+    return {
+        "spec": outcome.spec,
+        "law": outcome.law,
+        "status": outcome.status.name,
+        "counts": dict(outcome.counts),
+        "missing": [[m.reason, m.needs, m.cases] for m in outcome.missing],
+        "notes": list(outcome.notes),
+        "reason": outcome.reason,
+        "seconds": outcome.seconds,
+    }

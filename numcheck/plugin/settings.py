@@ -1,0 +1,128 @@
+"""The plugin's options: their names, their help, and what they say once checked."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numcheck.capability import TIERS
+from numcheck.errors import InvalidSpec
+from numcheck.profile import Profile, profile
+
+DEVICES = ("auto", "cpu", "cuda")
+REPORTS = (".html", ".htm", ".md")
+MARKS = {
+    "bitwise": "the same Case gives the same bits",
+    "accuracy": "errors within what the Contract's roundings explain",
+    "cancellation": "a small result made of large terms survives",
+    "invariance": "exact and bounded relations between Cases",
+    "edges": "empty and boundary shapes, poison, guards, bad arguments",
+    "memory": "peak bytes against the Contract's formula",
+    "evidence": "the intended kernel ran",
+    "faults": "every declared fault is caught by the law that it names",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the options ask for; `asked`: whether any was given, without which the plugin changes nothing."""
+
+    specs: tuple[str, ...] = ()
+    profile: str = "quick"
+    device: str = "auto"
+    records: Path | None = None
+    report: Path | None = None
+    require: str = ""
+    asked: bool = False
+
+    @property
+    def effort(self) -> Profile:
+        """The Profile, on the CPU until a device is chosen."""
+        return profile(self.profile)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Every option starts at None, so that a run which gives none is recognised."""
+    group = parser.getgroup("numcheck", "judging compute kernels")
+    add: Any = group.addoption
+    add(
+        "--numcheck-specs",
+        action="append",
+        metavar="MODULE[:NAME]|PATH",
+        help="judge the kernels found there: one test is generated for each kernel and law; may be given again",
+    )
+    add("--numcheck-profile", metavar="quick|ci|deep", help="how hard to look (default: quick)")
+    add("--numcheck-device", metavar="auto|cpu|cuda", help="where to run (default: auto); on a CPU, Triton interprets")
+    add("--numcheck-records", metavar="FILE", help="append the records to this file (JSON Lines)")
+    add("--numcheck-report", metavar="FILE", help="write the report to this file (.html or .md)")
+    add("--numcheck-baseline", metavar="FILE", help="not available yet: comes with `numcheck compare`")
+    add(
+        "--numcheck-require",
+        metavar="TIER",
+        help="cpu, gpu, sm90 or sm100: what cannot run there is an error, not a skip",
+    )
+
+
+def settings(options: argparse.Namespace, folder: Path) -> Settings:
+    """The checked options, paths absolute from `folder`. Raises pytest.UsageError with what to do instead."""
+    given = {name: getattr(options, f"numcheck_{name}", None) for name in _NAMES}
+    if given["baseline"]:
+        raise pytest.UsageError(
+            "--numcheck-baseline is not available yet: it comes with `numcheck compare`. "
+            "Leave it out, and keep the records (--numcheck-records FILE) to compare later"
+        )
+    try:
+        profile(given["profile"] or "quick")
+    except InvalidSpec as error:
+        raise pytest.UsageError(f"--numcheck-profile: {error}") from None
+    _one_of("--numcheck-device", given["device"], DEVICES)
+    _one_of("--numcheck-require", given["require"], TIERS)
+    report = folder / given["report"] if given["report"] else None
+    if report is not None and report.suffix not in REPORTS:
+        raise pytest.UsageError(f"--numcheck-report {given['report']}: a report is an .html or an .md file")
+    records = folder / given["records"] if given["records"] else None
+    if report is not None and records is None:
+        records = report.with_suffix(".jsonl")
+    for option, path in (("--numcheck-records", records), ("--numcheck-report", report)):
+        _writable(option, path)
+    return Settings(
+        specs=tuple(given["specs"] or ()),
+        profile=given["profile"] or "quick",
+        device=given["device"] or "auto",
+        records=records,
+        report=report,
+        require=given["require"] or "",
+        asked=any(given.values()),
+    )
+
+
+_NAMES = ("specs", "profile", "device", "records", "report", "baseline", "require")
+
+
+def _one_of(option: str, value: str | None, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        raise pytest.UsageError(f"{option} {value}: allowed are {', '.join(allowed)}")
+
+
+def _writable(option: str, path: Path | None) -> None:
+    """Raise pytest.UsageError where `path` cannot be written, before anything has run; nothing is left behind."""
+    import tempfile
+
+    if path is None:
+        return
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.open("ab").close()
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise pytest.UsageError(
+            f"{option} {path} cannot be written: {error.strerror or error}; give a file in a folder that can"
+        ) from None

@@ -1,0 +1,93 @@
+"""The report: a pure function from Records to one HTML file, and to Markdown. Needs no torch."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numcheck.record import Records
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render_html(records: Records) -> str:
+    """One self-contained HTML page: no network, no script from elsewhere, text of records inert."""
+    from markupsafe import Markup
+
+    from numcheck.report.page import build
+
+    css = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            page=build(records),
+            css=Markup(css),
+            script=Markup(script),
+            policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(script)}'; base-uri 'none'; "
+            "form-action 'none'",
+        )
+    )
+
+
+def render_markdown(records: Records) -> str:
+    """The same content as Markdown; its first part is short enough for a comment on a pull request."""
+    from numcheck.report.markdown import write
+    from numcheck.report.page import build
+
+    return write(build(records))
+
+
+def _digest(text: str) -> str:
+    """The hash by which the page's policy lets this one style or script through, and no other."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+@functools.cache
+def _templates() -> Environment:
+    """The templates, compiled once a process."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from numcheck.report import failures, ledger, svg, text
+
+    templates = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals |= {
+        "breakable": _breakable,
+        "count": text.count,
+        "glyphs": text.GLYPHS,
+        "scale": svg.scale(),
+        "share": svg.share,
+        "shown": failures.SHOWN,
+        "table_rows": ledger.ROWS,
+    }
+    return templates
+
+
+def _breakable(name: str) -> Any:
+    """A kernel's name that may break after an underscore, and nowhere else where that is enough."""
+    from markupsafe import Markup, escape
+
+    from numcheck.report.text import clean
+
+    return Markup(str(escape(clean(name))).replace("_", "_<wbr>"))
+
+
+def _finalize(value: Any) -> Any:
+    """Whatever a template prints: plain text is made visible first, and then escaped by the template."""
+    from numcheck.report.text import clean
+
+    return clean(value) if type(value) is str else value

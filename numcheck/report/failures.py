@@ -1,0 +1,190 @@
+"""What did not hold: claimed, got and expected, the gates and why, the shrunk Case beside the first, the replay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from numcheck.record import Row, replay_line
+from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
+from numcheck.report.text import anchor, facts_of, figure, number, short
+
+WORST = ("ERROR", "FAIL")
+# Failures shown in full, and further failing Cases listed under each: the rest is counted, and is in the records.
+SHOWN = 60
+OTHERS = 10
+
+
+@dataclass(frozen=True)
+class FailedGate:
+    """A gate that did not hold."""
+
+    output: str
+    kind: str
+    value: str
+    allowed: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of the shrunk Case beside that of the first failing one."""
+
+    name: str
+    shrunk: str
+    first: str
+
+    @property
+    def moved(self) -> bool:
+        """Whether shrinking changed it."""
+        return self.shrunk != self.first
+
+
+@dataclass(frozen=True)
+class Failure:
+    """All failures of one claim, told by the smallest of them."""
+
+    kernel: Kernel
+    law: str
+    place: Place
+    status: str
+    ran: str
+    claim: str
+    failed: int
+    judged: int
+    outputs: list[tuple[str, str, str, str]]
+    gates: list[FailedGate]
+    facts: list[Fact]
+    shrunk: bool
+    phase: str
+    replay: str
+    others: list[tuple[str, str]]
+    pooled: bool = False
+    anchor: str = ""
+
+
+def failures(chosen: Selection) -> list[Failure]:
+    """One Failure a claim, errors first; pooled verdicts that failed follow their claim's Cases."""
+    cases: dict[tuple[Kernel, str, Place], list[Judged]] = defaultdict(list)
+    for judged in chosen.cases:
+        cases[judged.kernel, judged.law, judged.place].append(judged)
+    shrunk: dict[tuple[Kernel, str, Place], list[Judged]] = defaultdict(list)
+    for judged in chosen.shrunk:
+        if judged.status in WORST:
+            shrunk[judged.kernel, judged.law, judged.place].append(judged)
+    found = [
+        _failure(bad, shrunk[key], len(rows))
+        for key, rows in cases.items()
+        if (bad := [j for j in rows if j.status in WORST])
+    ]
+    found += [_pooled(j, len(cases[j.kernel, j.law, j.place])) for j in chosen.pooled if j.status in WORST]
+    told = {(f.kernel, f.law, f.place) for f in found}
+    found += [
+        _unjudged(kernel, law, place, row)
+        for kernel, law, place, row in chosen.outcomes
+        if row["status"] in WORST and (kernel, law, place) not in told
+    ]
+    found.sort(key=lambda f: (WORST.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
+    return list(_anchored(found))
+
+
+def _anchored(found: list[Failure]) -> Iterator[Failure]:
+    """The first failure of a claim carries the claim's anchor."""
+    seen: set[str] = set()
+    for failure in found:
+        place = claim_anchor(failure.kernel, failure.law, failure.place)
+        yield failure if place in seen else replace(failure, anchor=place)
+        seen.add(place)
+
+
+def claim_anchor(kernel: Kernel, law: str, place: Place) -> str:
+    """Where the page tells the failure of a claim."""
+    return anchor("claim", kernel.specs, kernel.spec, law, place.name)
+
+
+def _failure(bad: list[Judged], smaller: list[Judged], judged: int) -> Failure:
+    first = bad[0]
+    smallest = min(smaller, key=lambda j: weight(j.row["case"])) if smaller else None
+    told = smallest or first
+    row = told.row
+    others = [j for j in bad if j is not first and j is not told][:OTHERS]
+    return Failure(
+        told.kernel,
+        told.law,
+        told.place,
+        min((j.status for j in bad), key=WORST.index),
+        first.backend,
+        row["claim"],
+        len(bad),
+        judged,
+        _outputs(row),
+        _gates(row),
+        _facts(row["case"], first.row["case"]),
+        smallest is not None,
+        first.row["phase"],
+        _replay(told),
+        [(short(j.row["case"]), _replay(j)) for j in others],
+    )
+
+
+def _pooled(judged: Judged, cases: int) -> Failure:
+    row = judged.row
+    gates, outputs = _gates(row), _outputs(row)
+    return Failure(judged.kernel, judged.law, judged.place, judged.status, judged.backend, row["claim"], cases, cases,
+                   outputs, gates, [], False, "pooled", "", [], pooled=True)  # fmt: skip
+
+
+def _unjudged(kernel: Kernel, law: str, place: Place, row: Row) -> Failure:
+    """A generated test that failed although no Case of it did: none was legal, or the spec contradicts itself."""
+    outputs = [("*", str(row["status"]), "", row.get("reason", ""))]
+    return Failure(kernel, law, place, row["status"], place.name, "", 0, 0, outputs, [], [], False, "", "", [], True)
+
+
+def weight(case: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """How large a Case is: elements, then sizes, then facts that are not plain, then the seed."""
+    sizes = [int(v) for v in case["sizes"].values()]
+    odd = (case["layout"] != "contiguous") + (case["offset"] > 0)
+    return prod(sizes), sum(sizes), odd, int(case.get("seed", 0))
+
+
+def _replay(judged: Judged) -> str:
+    return replay_line(judged.kernel.specs, judged.kernel.spec, judged.law, judged.row["case"])
+
+
+def _outputs(row: Row) -> list[tuple[str, str, str, str]]:
+    """Output, status, where, why; those that failed alone."""
+    return [
+        (name, o["status"], o.get("where", ""), o.get("why", ""))
+        for name, o in row["outputs"].items()
+        if o["status"] in WORST
+    ]
+
+
+def _gates(row: Row) -> list[FailedGate]:
+    found = []
+    for gate in row["gates"]:
+        value, limit, lower = number(gate["value"]), number(gate["limit"]), number(gate["lower"])
+        if not lower <= value <= limit:
+            found.append(
+                FailedGate(
+                    gate["output"],
+                    gate["kind"],
+                    figure(value),
+                    allowed(limit, lower),
+                    gate.get("reason", ""),
+                )
+            )
+    return found
+
+
+def allowed(limit: float, lower: float) -> str:
+    """A gate's limits in words."""
+    return f"at most {figure(limit)}" if lower == -float("inf") else f"{figure(lower)} to {figure(limit)}"
+
+
+def _facts(shrunk: Mapping[str, Any], first: Mapping[str, Any]) -> list[Fact]:
+    left, right = facts_of(shrunk), facts_of(first)
+    return [Fact(name, left.get(name, ""), right.get(name, "")) for name in dict.fromkeys([*left, *right])]

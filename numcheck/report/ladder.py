@@ -1,0 +1,130 @@
+"""The repeat ladder of each kernel as a row of rungs, with what their repeats can tell; outputs whose order showed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numcheck.report.selection import Judged, Kernel, Place, Selection
+from numcheck.report.text import count, percent
+from numcheck.verdict import flip_bound
+
+
+@dataclass
+class RungView:
+    """One rung over all Cases of a kernel: runs, how many flipped each output, and why it was not climbed."""
+
+    name: str
+    cases: int = 0
+    runs: int = 0
+    fewest: int = 0
+    flips: Counter[str] = field(default_factory=Counter)
+    expected: set[str] = field(default_factory=set)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def state(self) -> str:
+        """`still`, `order` (only outputs that promise any order flipped), `flip`, or `unclimbed`."""
+        if not self.runs:
+            return "unclimbed"
+        if not self.flips:
+            return "still"
+        return "order" if set(self.flips) <= self.expected else "flip"
+
+    @property
+    def told(self) -> str:
+        """What happened, in words."""
+        if not self.runs:
+            return self.notes.most_common(1)[0][0] if self.notes else "not climbed"
+        if not self.flips:
+            return f"no flip in {count(self.runs, 'run')}"
+        return "; ".join(f"{name} flipped in {count(n, 'run')}" for name, n in self.flips.most_common())
+
+    @property
+    def power(self) -> str:
+        """What the repeats without a flip bound, at 95 % confidence."""
+        if not self.runs:
+            return ""
+        unseen = percent(flip_bound(self.fewest))
+        bound = f"at least {count(self.fewest, 'run')} a Case: a flip rate up to {unseen} stays unseen"
+        if self.flips:
+            return bound
+        return f"over {count(self.cases, 'Case')} below {percent(flip_bound(self.runs))}; {bound}"
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All rungs of one kernel on one device."""
+
+    kernel: Kernel
+    place: Place
+    ran: str
+    cases: int
+    rungs: list[RungView]
+
+
+@dataclass(frozen=True)
+class OrderDependent:
+    """An output that promises any order, and differed: an expected finding."""
+
+    kernel: Kernel
+    place: Place
+    output: str
+    cases: int
+    differed: int
+    rungs: str
+    why: str
+
+
+def ladders(chosen: Selection) -> list[Ladder]:
+    """One ladder a kernel and device."""
+    rows: dict[tuple[Kernel, Place], list[Judged]] = defaultdict(list)
+    for judged in chosen.cases:
+        if judged.row["rungs"]:
+            rows[judged.kernel, judged.place].append(judged)
+    return [Ladder(kernel, place, some[0].backend, len(some), _rungs(some)) for (kernel, place), some in rows.items()]
+
+
+def _rungs(rows: list[Judged]) -> list[RungView]:
+    views: dict[str, RungView] = {}
+    for judged in rows:
+        outputs: Mapping[str, Any] = judged.row["outputs"]
+        for rung in judged.row["rungs"]:
+            view = views.setdefault(rung["name"], RungView(rung["name"]))
+            if not rung["runs"]:
+                view.notes[rung.get("note", "")] += 1
+                continue
+            view.cases += 1
+            view.runs += rung["runs"]
+            view.fewest = min(view.fewest or rung["runs"], rung["runs"])
+            for output, flips in rung.get("flips", {}).items():
+                if flips:
+                    view.flips[output] += flips
+                    if outputs.get(output, {}).get("status") == "ORDER_DEPENDENT":
+                        view.expected.add(output)
+    return list(views.values())
+
+
+def order_dependent(chosen: Selection) -> list[OrderDependent]:
+    """Outputs that differed in another order, as they may."""
+    cases: Counter[tuple[Kernel, Place, str]] = Counter()
+    differed: dict[tuple[Kernel, Place, str], list[Judged]] = defaultdict(list)
+    for judged in chosen.cases:
+        if not judged.row["rungs"]:
+            continue
+        for output, verdict in judged.row["outputs"].items():
+            key = judged.kernel, judged.place, output
+            cases[key] += 1
+            if verdict["status"] == "ORDER_DEPENDENT":
+                differed[key].append(judged)
+    return [
+        OrderDependent(*key, cases[key], len(rows), _where(rows, key[2]), rows[0].row["outputs"][key[2]].get("why", ""))
+        for key, rows in differed.items()
+    ]
+
+
+def _where(rows: list[Judged], output: str) -> str:
+    names = dict.fromkeys(r["name"] for j in rows for r in j.row["rungs"] if r.get("flips", {}).get(output))
+    return ", ".join(names)

@@ -1,0 +1,208 @@
+"""The report as Markdown: a verdict short enough for a comment first, then the same sections as the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from numcheck.report.failures import Failure
+from numcheck.report.page import Page
+from numcheck.report.summary import Cell
+from numcheck.report.text import GLYPHS, clean, count
+
+# Failures told in full, and rows of a table: a comment is read, not searched; the HTML page has the rest.
+FAILURES = 10
+ROWS = 40
+
+
+def write(page: Page) -> str:
+    """The whole text."""
+    blocks = [*_head(page), *_failures(page.failures), *_rest(page)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def plain(text: object) -> str:
+    """`text` so that Markdown and HTML read nothing into it, on one line."""
+    flat = clean(str(text)).replace("\n", " ").replace("\t", " ")
+    for mark, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        flat = flat.replace(mark, entity)
+    for mark in "\\`*_{}[]()#+!|~@$":
+        flat = flat.replace(mark, "\\" + mark)
+    # Bare addresses and mentions would otherwise become links or calls.
+    return flat.replace("://", ":\u2060//").replace("\\@", "\\@\u2060")
+
+
+def code(text: str) -> str:
+    """`text` as a code block that it cannot leave."""
+    flat = clean(text)
+    fence = "```"
+    while fence in flat:
+        fence += "`"
+    return f"{fence}\n{flat}\n{fence}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; "" where there is no row. Cells are plain text."""
+    body = [f"| {' | '.join(plain(cell) for cell in row)} |" for row in rows]
+    if not body:
+        return ""
+    left = [f"... and {count(len(body) - ROWS, 'row')} more in the HTML page"] if len(body) > ROWS else []
+    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *body[:ROWS]]) + (
+        "\n\n" + left[0] if left else ""
+    )
+
+
+def _head(page: Page) -> Iterator[str]:
+    s = page.summary
+    yield f"# {s.headline}"
+    places = ", ".join(s.places) or "nothing ran"
+    yield (
+        plain("; ".join(s.sentences) + ".")
+        + " "
+        + plain(f"{count(s.kernels, 'kernel')}, {count(len(s.laws), 'law')}, {count(s.cases, 'Case')}; {places}.")
+    )
+    for cell in s.failed[:FAILURES]:
+        yield f"- **{cell.status}** {plain(cell.kernel.spec)} under {plain(cell.law)} ({plain(cell.place.name)})"
+    yield table(
+        ["Kernel", "Ran as", *map(plain, s.laws)],
+        [[line.kernel.spec, line.ran, *map(_cell, line.cells)] for line in s.lines],
+    )
+    if page.troubles:
+        yield f"{count(len(page.troubles), 'problem')} in the records, listed below."
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "not asked"
+    parts = ", ".join(f"{n} {s}" for s, n in cell.parts) if len(cell.parts) > 1 else str(cell.cases or "")
+    return f"{GLYPHS[cell.status]} {cell.status} {parts}".strip()
+
+
+def _failures(found: Sequence[Failure]) -> Iterator[str]:
+    if found:
+        yield "## Failures"
+    for failure in found[:FAILURES]:
+        yield from _failure(failure)
+    if len(found) > FAILURES:
+        yield f"{len(found) - FAILURES} more in the HTML page."
+
+
+def _failure(f: Failure) -> Iterator[str]:
+    yield f"### {f.status}: {plain(f.kernel.spec)} under {plain(f.law)}{', pooled' if f.pooled and f.judged else ''}"
+    if f.claim:
+        yield f"Claimed: {plain(f.claim)}"
+    if f.judged and not f.pooled:
+        yield f"{f.failed} of {count(f.judged, 'Case')} failed, {plain(f.ran)}."
+    for name, status, where, why in f.outputs:
+        yield f"- {plain(name)} {status}: {plain(why)}" + (f"\n  {plain(where)}" if where else "")
+    yield table(
+        ["Output", "Gate", "Value", "Allowed", "Why"],
+        [[g.output, g.kind, g.value, g.allowed, g.reason] for g in f.gates],
+    )
+    if f.facts:
+        rows = [["shrunk", *(fact.shrunk for fact in f.facts)]] if f.shrunk else []
+        yield table(
+            ["Case", *(plain(fact.name) for fact in f.facts)], [*rows, ["first", *(fact.first for fact in f.facts)]]
+        )
+    if f.replay:
+        yield code(f.replay)
+
+
+def _rest(page: Page) -> Iterator[str]:
+    for title, text in _sections(page):
+        if text:
+            yield f"## {title}"
+            yield text
+
+
+def _sections(page: Page) -> Iterator[tuple[str, str]]:
+    yield (
+        "Problems in the records",
+        "\n".join(f"- {plain(t.what)}: {plain(t.text)} {plain(t.case)}".rstrip() for t in page.troubles[:ROWS]),
+    )
+    yield (
+        "Gates",
+        table(
+            ["Kernel", "Device", "Law", "Output", "Gate", "Cases", "Beyond", "Vacuous", "Lowest headroom", "Median"],
+            [
+                [v.kernel.spec, v.place.name, r.law, r.output, r.kind, r.cases, r.failed, r.vacuous, r.lowest, r.median]
+                for v in page.kernels
+                for r in v.rows
+            ],
+        ),
+    )
+    yield (
+        "Repeat ladder",
+        table(
+            ["Kernel", "Ran as", "Rung", "What happened", "Power at 95 % confidence"],
+            [[x.kernel.spec, x.ran, r.name, r.told, r.power] for x in page.ladders for r in x.rungs],
+        ),
+    )
+    yield (
+        "Order-dependent outputs",
+        table(
+            ["Kernel", "Output", "Device", "Differed", "Cases", "Rungs", "First seen"],
+            [
+                [o.kernel.spec, o.output, o.place.name, o.differed, o.cases, o.rungs, o.why]
+                for o in page.order_dependent
+            ],
+        ),
+    )
+    yield (
+        "What could not have failed",
+        table(
+            ["Kernel", "Law", "Output", "Gate", "Device", "Vacuous", "Cases", "Why, most often"],
+            [
+                [v.kernel.spec, v.law, v.output, v.what, v.place.name, v.vacuous, v.cases, v.why]
+                for v in (*page.vacuous, *page.vacuous_gates)
+            ],
+        ),
+    )
+    yield (
+        "Skip ledger",
+        table(
+            ["Reason", "Needs", "On", "Claims that wait", "Cases"],
+            [
+                [k.reason, k.needs or "not said", k.place.name, ", ".join(k.claims), k.cases or "all"]
+                for k in page.skips
+            ],
+        ),
+    )
+    yield (
+        "Nearest to a limit",
+        table(
+            ["Headroom", "Kernel", "Law", "Gate", "Value", "Allowed", "Case"],
+            [
+                [n.headroom, n.kernel.spec, n.law, f"{n.kind} of {n.output}", n.value, n.allowed, n.case]
+                for n in page.near
+            ],
+        ),
+    )
+    yield (
+        "Interpreter and device, side by side",
+        table(
+            ["Kernel", "Law", "Left", "Right", "Cases", "Same status", "Same bits"],
+            [
+                [b.kernel.spec, b.law, b.left, b.right, b.cases, b.agree, f"{b.bits} of {b.compared}"]
+                for b in page.beside
+            ],
+        ),
+    )
+    yield (
+        "Oracle certificates",
+        table(
+            ["Oracle", "Status", "Worst", "Limit", "VJP", "Cases"],
+            [[c.oracle, c.status, c.worst, c.limit, c.vjp, c.cases] for c in page.certificates],
+        ),
+    )
+    yield (
+        "Policy fingerprints",
+        table(
+            ["Kernel", "Device", "Best", "Next", "Next over best", "Explains"],
+            [
+                [f.kernel.spec, f.place.name, f.best, f.second, f.gap, "yes" if f.explained else "no"]
+                for f in page.fingerprints
+            ],
+        ),
+    )
+    ids, facts = page.environments
+    yield "Environment", table(["Fact", *map(plain, ids)], [[fact.name, *fact.values] for fact in facts])

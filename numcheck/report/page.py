@@ -1,0 +1,78 @@
+"""The page as a value: everything that a reviewer reads, in order, before it is HTML or Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numcheck.finding import findings
+from numcheck.record import Records
+from numcheck.report import failures, gates, ladder, ledger, provenance, summary
+from numcheck.report.selection import Kernel, Selection, select
+from numcheck.report.summary import Cell
+
+
+@dataclass(frozen=True)
+class Page:
+    """The sections of a report, top down."""
+
+    when: str
+    runs: list[str]
+    summary: summary.Summary
+    notes: list[tuple[Kernel, str, str]]
+    failures: list[failures.Failure]
+    kernels: list[gates.KernelView]
+    ladders: list[ladder.Ladder]
+    order_dependent: list[ladder.OrderDependent]
+    vacuous: list[ledger.Vacuous]
+    vacuous_gates: list[ledger.Vacuous]
+    skips: list[ledger.Skip]
+    near: list[gates.Near]
+    beside: list[ledger.Beside]
+    certificates: list[provenance.Certificate]
+    fingerprints: list[provenance.Fingerprint]
+    environments: tuple[list[str], list[provenance.EnvironmentRow]]
+    seconds: list[tuple[str, float]]
+    troubles: list[provenance.Trouble]
+    rows: int
+    anchors: frozenset[str]
+
+    def link(self, cell: Cell) -> str:
+        """Where a cell of the matrix leads: to its failure, or to its kernel's pictures; "" where there is neither."""
+        failure = failures.claim_anchor(cell.kernel, cell.law, cell.place)
+        pictures = gates.kernel_anchor(cell.kernel, cell.place)
+        return next((wanted for wanted in (failure, pictures) if wanted in self.anchors), "")
+
+
+def build(records: Records) -> Page:
+    """The page that these records make."""
+    chosen = select(records)
+    found = findings(records)
+    views, near = gates.kernels(chosen)
+    broken = failures.failures(chosen)
+    empty, empty_gates = ledger.vacuous(chosen)
+    return Page(
+        when=chosen.last,
+        runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
+        summary=summary.summarise(chosen, found),
+        notes=_notes(chosen),
+        failures=broken,
+        kernels=views,
+        ladders=ladder.ladders(chosen),
+        order_dependent=ladder.order_dependent(chosen),
+        vacuous=empty,
+        vacuous_gates=empty_gates,
+        skips=ledger.skips(chosen),
+        near=near,
+        beside=ledger.side_by_side(chosen),
+        certificates=provenance.certificates(records),
+        fingerprints=provenance.fingerprints(chosen),
+        environments=provenance.environments(chosen),
+        seconds=provenance.seconds(chosen),
+        troubles=provenance.troubles(records, found, chosen),
+        rows=len(records.rows),
+        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
+    )
+
+
+def _notes(chosen: Selection) -> list[tuple[Kernel, str, str]]:
+    return [(kernel, law, note) for kernel, law, _, row in chosen.outcomes for note in row.get("notes", [])]

@@ -1,0 +1,81 @@
+"""How figures and Cases read, and how text from records is made harmless."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Longest text taken from a record: the longest honest ones (a replay line, an error's last frames) are far shorter.
+LONGEST = 4000
+# Whole numbers up to so many digits are written out.
+PLAIN_DIGITS = 6
+MINUS, DASH = "\u2212", "\u2013"
+# The mark of each status, so that none rests on its colour.
+GLYPHS = {"PASS": "✓", "ORDER_DEPENDENT": "⇄", "VACUOUS": "○", "UNAVAILABLE": DASH, "FAIL": "✕", "ERROR": "!"}
+# Controls, line separators, bidirectional overrides and lone surrogates: they could hide or reorder what is shown.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """`text` with every invisible or reordering character written out, and cut where it is absurdly long."""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}... ({len(text) - LONGEST} more characters)"
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def number(value: Any) -> float:
+    """A number as records hold it, with "inf", "-inf" and "nan" by name; NaN for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def figure(value: float) -> str:
+    """`value` to three significant digits, without a needless exponent."""
+    if math.isnan(value):
+        return "NaN"
+    text = "∞" if math.isinf(value) else f"{abs(value):.3g}"
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        text = f"{abs(value):.0f}" if 0 <= int(exponent) < PLAIN_DIGITS else f"{mantissa}e{int(exponent)}"
+    return MINUS + text if value < 0 else text
+
+
+def percent(share: float) -> str:
+    """A share as a percentage to two significant digits."""
+    return f"{100 * share:.2g} %"
+
+
+def count(n: int, noun: str, plural: str = "") -> str:
+    """ "1 Case", "1,204 Cases"."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def facts_of(case: Mapping[str, Any]) -> dict[str, str]:
+    """A Case's facts in reading order: sizes, dtype, regime, layout, offset, further facts, seed."""
+    sizes, facts = case.get("sizes", {}), case.get("facts", {})
+    shown = {str(k): str(v) for k, v in sizes.items()}
+    shown |= {k: str(case.get(k, "")) for k in ("dtype", "regime", "layout", "offset")}
+    shown |= {str(k): str(v) for k, v in facts.items()}
+    return shown | {"seed": str(case.get("seed", ""))}
+
+
+def short(case: Mapping[str, Any]) -> str:
+    """A Case on one line, for people: what is usual (contiguous, offset 0) is left out."""
+    parts = [f"{name} {value}" for name, value in case.get("sizes", {}).items()]
+    parts += [str(case.get("dtype", "")), str(case.get("regime", ""))]
+    if case.get("layout") != "contiguous":
+        parts.append(str(case.get("layout")))
+    if case.get("offset"):
+        parts.append(f"offset {case['offset']}")
+    parts += [f"{name} {value}" for name, value in case.get("facts", {}).items()]
+    return " · ".join([*parts, f"seed {case.get('seed', 0)}"])
+
+
+def anchor(*parts: str) -> str:
+    """An id for a place in the page, the same in every rendering; nothing of the parts themselves is in it."""
+    return "x" + hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:10]

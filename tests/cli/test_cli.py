@@ -1,0 +1,84 @@
+"""The command: exit codes, misuse, and what each command prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from numcheck.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[2]
+ATOMIC = "mhc_post.triton_split_atomic"
+CASE = '{"sizes":{"S":1,"H":1,"D":33}}'
+
+
+def numcheck(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "numcheck", *arguments]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(command, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
+def test_each_command_has_help_with_an_example(command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command.name, "--help"])
+    assert stop.value.code == 0
+    assert command.example.splitlines()[0] in capsys.readouterr().out
+
+
+def test_list_names_every_kernel_and_law() -> None:
+    done = numcheck("list", "--json", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert ATOMIC in {kernel["name"] for kernel in found["kernels"]}
+    assert {law["name"] for law in found["laws"]} >= {"bitwise", "accuracy", "cancellation", "evidence"}
+
+
+def test_doctor_says_what_the_interpreter_repairs() -> None:
+    done = numcheck("doctor", "--json", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    statuses = {probe["status"] for probe in found["interpreter"]}
+    assert "repaired" in statuses
+    assert all(kernel["available"] == "yes" for kernel in found["kernels"] if "triton" in kernel["name"])
+
+
+def test_replay_exits_0_for_a_case_that_holds_and_prints_json() -> None:
+    done = numcheck("replay", "--json", "--device", "cpu", ATOMIC, "bitwise", CASE)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] in ("PASS", "VACUOUS", "ORDER_DEPENDENT")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("replay", "nobody", "bitwise", CASE), "no kernel 'nobody'"),
+        (("replay", ATOMIC, "gravity", CASE), "no law 'gravity'"),
+        (("replay", ATOMIC, "bitwise", "{"), "not a Case line"),
+        (("replay", ATOMIC, "bitwise", '{"sizes":{"S":-1}}'), "must be an integer of at least 0"),
+        (("list", "--specs", "no_such_module"), "no_such_module"),
+        (("render", "no_such_file.jsonl"), "no_such_file.jsonl"),
+        (("merge", "no_such_folder", "-o", "x.jsonl"), "no_such_folder"),
+        (("run", "gravity"), "no law 'gravity'"),
+    ],
+)
+def test_misuse_exits_2_and_says_what_to_do(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    done = numcheck(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_init_writes_a_file_once(tmp_path: Path) -> None:
+    assert numcheck("init", "mine.py", cwd=tmp_path).returncode == 0
+    text = (tmp_path / "mine.py").read_text()
+    assert "KernelSpec(" in text
+    again = numcheck("init", "mine.py", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+    assert (tmp_path / "mine.py").read_text() == text
