@@ -35,8 +35,12 @@ def _pair(a: Any, b: Any) -> tuple[Ball, Ball, float]:
 
 def _computed(value: Tensor, radius: Tensor, unit: float, roundings: float | Tensor = 1.0) -> Ball:
     """A result that was rounded `roundings` times, each by at most unit * |result| (FP64's own error included)."""
+    share = roundings * unit + 2 * FP64_UNIT
+    if math.isfinite(float(value.sum() + radius.sum())):
+        return Ball(value, value.abs().add_(radius).mul_(share).add_(radius), unit)
+    # An exact infinity is not uncertain; a NaN radius around a number means that nothing is known.
     size = torch.where(torch.isfinite(value), value.abs() + radius, 0.0)
-    radius = radius + size * (roundings * unit + 2 * FP64_UNIT)
+    radius = radius + size * share
     return Ball(value, torch.where(torch.isnan(radius) & ~torch.isnan(value), math.inf, radius), unit)
 
 
@@ -45,8 +49,8 @@ def structural(move: Callable[[Tensor], Any], x: Any) -> Any:
     ball = ball_of(x)
     value, radius = move(ball.value), move(ball.radius)
     if isinstance(value, tuple | list):
-        return tuple(Ball(v, r, ball.unit) for v, r in zip(value, radius, strict=True))
-    return Ball(value, radius, ball.unit)
+        return tuple(Ball(v, r, ball.unit, ball.sure) for v, r in zip(value, radius, strict=True))
+    return Ball(value, radius, ball.unit, ball.sure)
 
 
 def _join(join: Callable[..., Tensor], tensors: Iterable[Any], dim: int = 0) -> Ball:
@@ -67,8 +71,15 @@ def _subtract(a: Any, b: Any, *, alpha: float = 1) -> Ball:
 
 def _multiply(a: Any, b: Any) -> Ball:
     a, b, unit = _pair(a, b)
-    radius = a.value.abs() * b.radius + a.radius * (b.value.abs() + b.radius)
-    return _computed(a.value * b.value, radius, unit)
+    value = a.value * b.value
+    if a.sure and b.sure:
+        radius = value.new_zeros(()).expand(value.shape)
+    elif a.sure or b.sure:
+        sure, ball = (a, b) if a.sure else (b, a)
+        radius = sure.value.abs() * ball.radius
+    else:
+        radius = a.value.abs() * b.radius + a.radius * b.bound
+    return _computed(value, radius, unit)
 
 
 def _divide(a: Any, b: Any) -> Ball:
