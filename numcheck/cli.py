@@ -113,7 +113,7 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     _profile(parser)
     _json(parser)
     parser.add_argument("-k", dest="keyword", metavar="TEXT", default="", help="only kernels whose name has TEXT")
-    parser.add_argument("--cases", type=int, default=8, metavar="N", help="cases a law and kernel (default: 8)")
+    parser.add_argument("--cases", type=int, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
     parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
     parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
     parser.add_argument("--pairs", type=int, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")

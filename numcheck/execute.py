@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from numcheck.clock import timed
 from numcheck.evidence import Evidence
 from numcheck.guard import Guard, Snapshot, aliases, allocator_peak
 from numcheck.order import Order
@@ -56,6 +57,7 @@ class Run:
     order: Order = field(default_factory=Order)
 
 
+@timed("kernel")
 def execute(
     spec: KernelSpec,
     sample: Given,

@@ -42,6 +42,7 @@ TILE = 64
 
 
 @timed("judge")
+@timed("judge")
 def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings: Readings) -> tuple[Gate, ...]:
     """The gates of every output that `spec` computes; a missing, misshapen or mistyped one fails an `exact` gate."""
     found: list[Gate] = []
@@ -54,6 +55,7 @@ def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings:
     return tuple(found)
 
 
+@timed("judge")
 def measure(spec: KernelSpec, case: Case, name: str, got: Tensor, readings: Readings) -> Residual:
     """The Residual of the output called `name`."""
     return residual(spec.oracle.result(name), case, spec.contract.policy(case), got, readings)

@@ -27,6 +27,7 @@ REPAIRS = {
     "dot-inputs": "bf16 widened exactly; FP32 rounded to TF32 where that is asked for (Triton's default)",
     "16-bit-sums": "sum, cumsum and cumprod round each partial result",
     "16-bit-atomics": "one rounding a lane",
+    "scalar-masks": "a comparison of scalars stays a mask when it meets a block; run-time scalars index",
     "masked-lanes": "a masked-off lane of a load without `other` is poison, not 0",
 }
 
@@ -35,8 +36,8 @@ _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.rig
 
 
 def is_bf16(handle: Any) -> bool:
-    """Whether the handle holds bf16 values (a comparison's result keeps the dtype, but holds bools)."""
-    return bool(handle.dtype.scalar == tl.bfloat16 and handle.data.dtype == np.uint16)
+    """Whether the handle holds bf16 values."""
+    return bool(handle.dtype.scalar == tl.bfloat16)
 
 
 def widened(handle: Any) -> Any:
@@ -55,6 +56,7 @@ def install(patches: Patches) -> None:
     for name, override in (*_casts(builder), *_arithmetic(builder), *_dot(builder)):
         patches.set(builder, name, override)
     _reductions(patches)
+    patches.set(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
 
 
 Overrides = tuple[tuple[str, Callable[..., Any]], ...]
@@ -103,10 +105,12 @@ def _arithmetic(builder: Any) -> Overrides:
     binary, unary, ternary = builder.binary_op, builder.unary_op, builder.ternary_op
 
     def binary_op(lhs: Any, rhs: Any, op: Any) -> Any:
-        if not is_bf16(lhs) or op in _BITWISE:
-            return binary(lhs, rhs, op)
-        result = op(widened(lhs).data, widened(rhs).data)
-        return _Handle(result, tl.bfloat16) if result.dtype == np.bool_ else narrowed(result)
+        if is_bf16(lhs) and op not in _BITWISE:
+            result = op(widened(lhs).data, widened(rhs).data)
+            return _Handle(result, tl.int1) if result.dtype == np.bool_ else narrowed(result)
+        handle = binary(lhs, rhs, op)
+        # Left as it is, a comparison of scalars turns into the operands' dtype when it meets a block.
+        return _Handle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else handle
 
     def unary_op(arg: Any, op: Any) -> Any:
         return narrowed(op(widened(arg).data)) if is_bf16(arg) else unary(arg, op)

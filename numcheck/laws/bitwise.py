@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from numcheck.advice import advice
 from numcheck.capability import Unavailable
 from numcheck.case import Case, Fact
 from numcheck.evidence import Evidence
@@ -35,7 +36,7 @@ from numcheck.repeat import (
 from numcheck.repeat_cuda import busy_device, graph_replay, moved
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
-from numcheck.vacuity import ADDENDS, Proof, advice, prove, record
+from numcheck.vacuity import ADDENDS, Proof, prove, record
 from numcheck.verdict import OutputVerdict, Status, Verdict, worst
 
 NAME = "bitwise"

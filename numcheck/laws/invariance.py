@@ -259,7 +259,12 @@ def _same(subject: Subject, got: Mapping[str, Tensor], reason: str) -> Relations
         else:
             allowed = 2 * _own_radius(subject)[name]
             expected = exact(subject.run.outputs[name])
-            yield name, within(name, exact(got[name]), expected, allowed, f"{reason}, or for a tree left open twice the radius")
+            yield (
+                name,
+                within(
+                    name, exact(got[name]), expected, allowed, f"{reason}, or for a tree left open twice the radius"
+                ),
+            )
 
 
 def _sliced(subject: Subject) -> Relations:

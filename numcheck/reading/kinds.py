@@ -104,7 +104,7 @@ class _Declared(Truth):
 class _Spreading(_Declared):
     """Keeps how far each point and each sum may be disturbed, found once and shared by all draws."""
 
-    def __init__(self, policy: Policy, seed: int, shared: dict[Key, Spread] | None) -> None:
+    def __init__(self, policy: Policy, seed: int, shared: dict[Key, Spread] | None = None) -> None:
         super().__init__(policy)
         self.seed, self.shared = seed, shared if shared is not None else {}
         self.start()

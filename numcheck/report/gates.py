@@ -16,7 +16,7 @@ from numcheck.record import replay_line
 from numcheck.report import shapes, svg
 from numcheck.report.failures import allowed
 from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
-from numcheck.report.text import clean, count, figure, number, short
+from numcheck.report.text import anchor, clean, count, figure, number, short
 
 # Pictures in one page: beyond, the gates with most headroom are left out and counted, to keep the page under 5 MB.
 STRIPS = 800
@@ -95,6 +95,16 @@ class KernelView:
     panels: list[tuple[str, Markup]]
     left_out: int
     points: int
+
+    @property
+    def anchor(self) -> str:
+        """Where in the page it is."""
+        return kernel_anchor(self.kernel, self.place)
+
+
+def kernel_anchor(kernel: Kernel, place: Place) -> str:
+    """Where the page shows a kernel's gates."""
+    return anchor("kernel", kernel.specs, kernel.spec, place.name)
 
 
 @dataclass(frozen=True)

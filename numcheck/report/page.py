@@ -8,6 +8,7 @@ from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import failures, gates, ladder, ledger, provenance, summary
 from numcheck.report.selection import Kernel, Selection, select
+from numcheck.report.summary import Cell
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,13 @@ class Page:
     seconds: list[tuple[str, float]]
     troubles: list[provenance.Trouble]
     rows: int
+    anchors: frozenset[str]
+
+    def link(self, cell: Cell) -> str:
+        """Where a cell of the matrix leads: to its failure, or to its kernel's pictures; "" where there is neither."""
+        failure = failures.claim_anchor(cell.kernel, cell.law, cell.place)
+        pictures = gates.kernel_anchor(cell.kernel, cell.place)
+        return next((wanted for wanted in (failure, pictures) if wanted in self.anchors), "")
 
 
 def build(records: Records) -> Page:
@@ -40,13 +48,14 @@ def build(records: Records) -> Page:
     chosen = select(records)
     found = findings(records)
     views, near = gates.kernels(chosen)
+    broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
         summary=summary.summarise(chosen, found),
         notes=_notes(chosen),
-        failures=failures.failures(chosen),
+        failures=broken,
         kernels=views,
         ladders=ladder.ladders(chosen),
         order_dependent=ladder.order_dependent(chosen),
@@ -61,6 +70,7 @@ def build(records: Records) -> Page:
         seconds=provenance.seconds(chosen),
         troubles=provenance.troubles(records, found, chosen),
         rows=len(records.rows),
+        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -81,8 +82,7 @@ def scale() -> Markup:
     return _svg("scale", WIDTH, 12, "headroom axis: 0.1, the limit at 1, 10, 100, and beyond", texts)
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A Case in a shape picture: its column, its lowest headroom, whether it held."""
 
     column: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -75,11 +74,6 @@ def short(case: Mapping[str, Any]) -> str:
         parts.append(f"offset {case['offset']}")
     parts += [f"{name} {value}" for name, value in case.get("facts", {}).items()]
     return " · ".join([*parts, f"seed {case.get('seed', 0)}"])
-
-
-def same(case: Mapping[str, Any]) -> str:
-    """A text that two equal Cases share."""
-    return json.dumps(case, sort_keys=True)
 
 
 def anchor(*parts: str) -> str:

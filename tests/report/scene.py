@@ -146,7 +146,16 @@ def accuracy(spec: str, case: Case, device: str = "cpu") -> Verdict:
     rng = random.Random(f"{spec}/{case.key}/{device}")
     outputs = {name: OutputVerdict(Status.PASS) for name in OUTPUTS}
     policy = "bf16 coefficients" if spec == "eager_bf16_rounding" else "fp32 coefficients"
-    fingerprint = {"best": policy, "match": {policy: 0.004, "bf16 post*x": 1.31, "bf16 mix": 1.12}}
+    others = {"bf16 post*x": 1.31, "bf16 mix": 1.12}
+    fingerprint = {
+        "best": policy,
+        "tied": [],
+        "second": "bf16 mix",
+        "gap": 280.0,
+        "explained": True,
+        "joint": {policy: 0.004, **others},
+        "match": {policy: {"out": 0.004}},
+    }
     return Verdict(spec, "accuracy", CLAIMS["accuracy"], outputs, tuple(gates(rng, case)), hashes=hashes(spec, case),
                    evidence=evidence(spec, device, case), figures={"fingerprint": fingerprint})  # fmt: skip
 
