@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -221,7 +222,12 @@ def test_blocks_cover_d_and_a_split_has_three_from_33_on(D: int) -> None:
 
 def test_names_are_unique_and_the_readme_lists_them() -> None:
     assert len(SPECS) == len(kernels.ALL)
-    assert arguments.STREAM_COUNTS == mhc_post.space.choices["H"]
+    text = (Path(eager.__file__).parent / "README.md").read_text()
+    assert all(f"`{name.partition('[')[0]}" in text for name in SPECS)
+
+
+def test_the_problem_and_its_kernels_agree_on_h() -> None:
+    assert mhc_post.space.choices["H"] == arguments.STREAM_COUNTS
 
 
 def test_without_triton_the_specs_are_listed_as_unavailable() -> None:
