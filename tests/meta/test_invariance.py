@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import kernels
-from numcheck import Case, KernelSpec, Relation
+from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Relation
 from numcheck.laws.invariance import INVARIANCE
 from numcheck.oracles import mhc_post
 from numcheck.profile import QUICK
@@ -223,3 +223,36 @@ def test_vjp_alone_and_forward_alone() -> None:
 def test_outputs_that_are_not_finite_never_agree() -> None:
     verdict = judge(mhc("nan", change=lambda outputs: {n: torch.full_like(t, torch.nan) for n, t in outputs.items()}))
     assert failing(verdict) >= GRADIENTS
+
+
+def test_a_gradient_that_all_rows_share_adds_up_over_them() -> None:
+    """d_weight averaged instead of summed is right for no batch but one of one row."""
+    shared = weighted(lambda products: products.sum(0))
+    assert judge(shared, SHARED).status is Status.PASS
+    assert failing(judge(weighted(lambda products: products.mean(0)), SHARED)) == {"d_weight"}
+
+
+SHARED = Case.of(S=4, D=9, regime="normal")
+
+
+def weighted(reduce: Callable[[Tensor], Tensor]) -> KernelSpec:
+    """out = x * weight, with one weight for all rows."""
+    oracle = Oracle(
+        "weighted",
+        inputs=(Input("x", ("S", "D")), Input("weight", ("D",), dtype="fp32")),
+        outputs=(Output("out", ("S", "D")),),
+        forward=lambda read, x, weight: {"out": read.at("out", x * weight)},
+        vjp=lambda read, x, weight, d_out: {
+            "d_x": read.at("d_x", d_out * weight),
+            "d_weight": read.total("d_weight", d_out * x, 0),
+        },
+        space=CaseSpace(sizes={"S": (1, 4), "D": (1, 9)}),
+        batch="S",
+    )
+    return KernelSpec(
+        "weighted",
+        oracle,
+        forward=lambda x, weight: {"out": x * weight},
+        vjp=lambda x, weight, *, d_out: {"d_x": d_out * weight, "d_weight": reduce(d_out * x)},
+        contract=Contract(rounds={"out": "fp32", "d_x": "fp32"}, dtypes=("fp32",)),
+    )
