@@ -242,7 +242,7 @@ class Radius(_Declared):
 
 def _last(terms: Any, dim: int | tuple[int, ...]) -> Any:
     if isinstance(terms, Ball):
-        return Ball(last(terms.value, dim), last(terms.radius, dim), terms.unit)
+        return Ball(last(terms.value, dim), last(terms.radius, dim), terms.unit, terms.sure)
     return last(terms, dim)
 
 

@@ -293,6 +293,35 @@ def test_autograd_stands_in_for_a_missing_vjp() -> None:
         assert bool(((wrong - theirs.truth[name]).abs() > theirs.radius[name]).any())
 
 
+def normed(read: Any, x: Any, w: Any) -> dict[str, Any]:
+    mean = read.total("mean", x * x, -1) / x.shape[-1]
+    return {"out": read.at("out", torch.tanh(x * torch.rsqrt(mean + 1e-6)[:, None] * torch.relu(w)))}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_derived_vjp_has_a_worst_case_that_holds(dtype: str) -> None:
+    oracle = Oracle(
+        "normed",
+        inputs=(Input("x", ("N", "D")), Input("w", ("D",), fill="gain")),
+        outputs=(Output("out", ("N", "D")),),
+        forward=normed,
+        space=CaseSpace({"N": (1, 9), "D": (1, 99)}),
+    )
+    case = Case.of(N=8, D=65, dtype=dtype, regime="normal")
+    s = sample(oracle, case)
+    r = readings(oracle, Contract(rounds=dict.fromkeys(("out", "d_x", "d_w"), "data")).policy(case), s, draws=4)
+    leaves = {name: t.float().requires_grad_() for name, t in s.inputs.items()}
+    out = normed(Truth(), **leaves)["out"]
+    found = torch.autograd.grad(out, list(leaves.values()), s.cotangents["d_out"].float())
+    for name, got in {"out": out, "d_x": found[0], "d_w": found[1]}.items():
+        error = (got.detach().to(s.inputs["x"].dtype).double() - r.truth[name]).abs()
+        assert bool((error <= r.radius[name]).all())
+        # The worst case is a few hundred times the error at most, and the noise covers what a right kernel shows.
+        assert rms(r.radius[name]) < 300 * rms(error)
+        predicted = math.sqrt(sum(rms(n[name] - r.truth[name]) ** 2 for n in r.noise) / 4)
+        assert rms(error) < 1.3 * predicted
+
+
 def saved_oracle() -> Oracle:
     """y = x^2, with a VJP that takes y instead of x: d_x = 2 sqrt(y) d_y for positive x."""
     return Oracle(
