@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from numcheck.chance import most_flips, student_tail
 from numcheck.gate import Gate
-from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, blind
+from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT
 
 if TYPE_CHECKING:
     from numcheck.residual import Residual
@@ -38,7 +38,7 @@ def pooled_share(r: Residual) -> dict[str, Any] | None:
     draw. bias, biases: sum of error * sign(truth) over its root mean square in the draws. differ, flips: elements away
     from the emulation, and in each jitter.
     """
-    if r.exact or blind(r) or bool(r.wrong.any()):
+    if r.exact or r.blind or bool(r.wrong.any()):
         return None
     share: dict[str, Any] = {
         "rounded": r.rounded,

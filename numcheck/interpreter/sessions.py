@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from numcheck.errors import Refused
 from numcheck.evidence import Footprint, Launch
-from numcheck.interpreter import repairs
+from numcheck.interpreter import repairs, speed
 from numcheck.interpreter.footprints import footprints
 from numcheck.interpreter.memory import Memory
 from numcheck.interpreter.patch import Patches
@@ -59,6 +59,7 @@ class Session:
         """Put repairs, order, hooks and speed-ups in force on the interpreter."""
         builder = upstream.interpreter_builder
         repairs.install(patches)
+        speed.install(patches)
         self._memory.install(builder, patches)
         self._programs.install(builder, patches, self._memory.patience.start)
         # Without `debug` upstream computes the overflow checks and then drops their assertion.
