@@ -1,7 +1,8 @@
 """Alarms: judge clean Cases and count what the accuracy gates accuse, by gate, output and size.
 
-A clean Case is one of a spec that is right, so every alarm is false. Ceiling, match and exact must never alarm; band
-and bias may as often as Student's t foretells.
+A clean Case is one of a spec that is right, so every alarm is false. Ceiling, match, exact and the bitwise law must
+never alarm; band and bias may as often as Student's t foretells. Every Case is judged for accuracy, and of the small
+ones a share by the bitwise law too, which runs the kernel many times over.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from numcheck.capability import Available
 from numcheck.case import Case
 from numcheck.chance import binomial_tail, clopper_pearson, student_tail
 from numcheck.errors import InvalidSpec
-from numcheck.judge import Z_LIMIT
+from numcheck.judge import FEWEST, Z_LIMIT
 from numcheck.laws.accuracy import ACCURACY
+from numcheck.laws.bitwise import BITWISE
 from numcheck.pool import pooled_ratio
 from numcheck.profile import QUICK, Profile
 from numcheck.verdict import Status
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 SMALL_SIZE, LARGE_SIZE = 1_000, 200_000
 # Interpreted kernels cost ten times a torch Case and more, so they get one Case for so many of a torch spec's.
 TORCH_SHARE = 8
+# Small Cases, by their seed, of which one is judged by the bitwise law too.
+BITWISE_SHARE = 8
 # Gates whose limits are worst cases, or chances so small that no run of this size may show one.
-NEVER = ("exact", "ceiling", "match")
+NEVER = ("exact", "ceiling", "match", "bitwise", "error")
 # Pooled measured over predicted relL2 of 16-bit outputs: what the noise model has to reach.
 POOL_LOW, POOL_HIGH = 0.9, 1.1
 # Alarms of band and bias beyond what Student's t foretells at this chance are not luck.
@@ -62,13 +66,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Beyond:
-    """How many standardised figures lie beyond Z_LIMIT, and how many Student's t foretells."""
+    """How many standardised figures lie beyond Z_LIMIT, and how many Student's t foretells.
+
+    judged: whether a gate rests on them; those of fewer errors are shown and not held against anything.
+    """
 
     statistic: str
     figures: int
     beyond: int
     foretold: float
     worst: float
+    judged: bool = True
 
     @property
     def luck(self) -> float:
@@ -113,14 +121,14 @@ class Alarms:
     @property
     def complaints(self) -> tuple[str, ...]:
         """What does not hold."""
-        never = Counter(a.gate for a in self.alarms if a.gate in (*NEVER, "error"))
+        never = Counter(a.gate for a in self.alarms if a.gate in NEVER)
         found = [f"{count} alarm(s) from {gate}, which must never alarm" for gate, count in never.items()]
-        if not POOL_LOW <= self.pooled <= POOL_HIGH:
+        if self.pools and not POOL_LOW <= self.pooled <= POOL_HIGH:
             found.append(f"pooled measured/predicted {self.pooled:.3f} is outside {POOL_LOW} to {POOL_HIGH}")
         found += [
             f"{b.beyond} {b.statistic} figures beyond {Z_LIMIT:g}, {b.foretold:.2g} foretold (chance {b.luck:.2g})"
             for b in self.beyond
-            if b.luck < LUCK
+            if b.judged and b.luck < LUCK
         ]
         return tuple(found)
 
@@ -166,7 +174,7 @@ class Alarms:
             f"standardised figures beyond {Z_LIMIT:g}; Student's t with {freedom} degrees of freedom foretells",
         ]
         lines += [
-            f"{b.statistic:18} {b.figures:8} figures, {b.beyond} beyond, {b.foretold:.3g} foretold, worst {b.worst:.2f}"
+            f"{b.statistic:32} {b.figures:8} figures, {b.beyond} beyond, {b.foretold:.3g} foretold, worst {b.worst:.2f}"
             for b in self.beyond
         ]
         lines += ["", f"pooled measured/predicted relL2 of 16-bit outputs: {self.pooled:.4f}"]
@@ -177,7 +185,7 @@ class Alarms:
         return "\n".join(lines)
 
 
-Judged = tuple[str, int, Case, "Verdict"]
+Judged = tuple[str, int, Case, tuple["Verdict", ...]]
 
 
 def alarms(
@@ -296,7 +304,10 @@ def _send(specs: Sequence[KernelSpec], work: Sequence[tuple[int, Case]], profile
 def _judged(specs: Sequence[KernelSpec], work: Iterable[tuple[int, Case]], profile: Profile) -> Iterator[Judged]:
     for index, case in work:
         spec = specs[index]
-        yield spec.name, math.prod(size for _, size in case.sizes), case, ACCURACY.judge(spec, case, profile)
+        size = math.prod(size for _, size in case.sizes)
+        repeated = size <= SMALL_SIZE and case.seed % BITWISE_SHARE == 0
+        laws = (ACCURACY, BITWISE) if repeated else (ACCURACY,)
+        yield spec.name, size, case, tuple(law.judge(spec, case, profile) for law in laws)
 
 
 def _count(rows: Sequence[Judged], profile: Profile, seed: int, cases: int, large: int, seconds: float) -> Alarms:
@@ -304,21 +315,14 @@ def _count(rows: Sequence[Judged], profile: Profile, seed: int, cases: int, larg
     accused: Counter[tuple[str, str, int]] = Counter()
     found: list[Alarm] = []
     shares: dict[str, list[dict[str, Any]]] = {}
-    scores: dict[str, list[float]] = {"bias": [], "log relL2, 16-bit": []}
-    for spec, size, case, verdict in rows:
+    scores: dict[tuple[str, bool], list[float]] = {}
+    for spec, size, case, verdicts in rows:
         decade = next(i for i, (_, high) in enumerate(DECADES) if size <= high or i == len(DECADES) - 1)
-        for gate in verdict.gates:
-            if gate.vacuous and gate.held:
-                continue
-            key = (gate.kind, gate.output, decade)
-            judged[key] += 1
-            if not gate.held:
-                accused[key] += 1
-                found.append(Alarm(spec, case.line(), gate.kind, gate.output, gate.value, gate.limit))
-        if verdict.status >= Status.FAIL and all(g.held for g in verdict.gates):
-            why = next((o.why for o in verdict.outputs.values() if not o.status.held), "")
-            found.append(Alarm(f"{spec}: {why}", case.line(), "error", "", math.nan, math.nan))
-        for name, figures in verdict.figures.get("outputs", {}).items():
+        for kind, output, alarm in (row for verdict in verdicts for row in _judgements(spec, case, verdict)):
+            judged[kind, output, decade] += 1
+            accused[kind, output, decade] += alarm is not None
+            found += [] if alarm is None else [alarm]
+        for name, figures in verdicts[0].figures.get("outputs", {}).items():
             _gather(shares, scores, f"{spec} {name}", figures)
     pools = {key: (pooled_ratio(s)[0], sum(x["weight"] for x in s)) for key, s in sorted(shares.items())}
     everything = [x for s in shares.values() for x in s]
@@ -330,27 +334,46 @@ def _count(rows: Sequence[Judged], profile: Profile, seed: int, cases: int, larg
         seconds,
         dict(Counter(row[0] for row in rows)),
         tuple(Row(k[0], k[1], _label(k[2]), judged[k], accused[k]) for k in sorted(judged)),
-        tuple(_beyond(name, values, profile.draws) for name, values in scores.items()),
+        tuple(_beyond(*key, scores[key], profile.draws) for key in sorted(scores)),
         pools,
         pooled_ratio(everything)[0] if everything else 1.0,
         tuple(found),
-        dict(Counter(row[3].status.name for row in rows)),
+        dict(Counter(f"{v.law} {v.status.name}" for row in rows for v in row[3])),
     )
 
 
-def _gather(shares: dict[str, list[dict[str, Any]]], scores: dict[str, list[float]], key: str, figures: Any) -> None:
+def _judgements(spec: str, case: Case, verdict: Verdict) -> Iterator[tuple[str, str, Alarm | None]]:
+    """(gate, output, alarm or None) of all that could have failed."""
+    for gate in verdict.gates:
+        if not gate.held:
+            yield gate.kind, gate.output, Alarm(spec, case.line(), gate.kind, gate.output, gate.value, gate.limit)
+        elif not gate.vacuous:
+            yield gate.kind, gate.output, None
+    accused = {gate.output for gate in verdict.gates if not gate.held}
+    for name, output in verdict.outputs.items():
+        gated = verdict.law == ACCURACY.name
+        kind = "error" if gated else verdict.law
+        if not output.status.held and name not in accused:
+            yield kind, name, Alarm(f"{spec}: {output.why}", case.line(), kind, name, math.nan, math.nan)
+        elif not gated and output.status is not Status.VACUOUS:
+            yield kind, name, None
+
+
+def _gather(
+    shares: dict[str, list[dict[str, Any]]], scores: dict[tuple[str, bool], list[float]], key: str, figures: Any
+) -> None:
     share = figures.get("pool")
     if share and share["rounded"] and share["weight"]:
         shares.setdefault(key, []).append(share)
-    if figures.get("z"):
-        scores["bias"].append(figures["z"]["bias"])
-        scores["log relL2, 16-bit"].append(figures["z"]["log"])
+    for statistic, z in (figures.get("z") or {}).items():
+        scores.setdefault((statistic, figures["independent"] >= FEWEST), []).append(z)
 
 
-def _beyond(statistic: str, values: Sequence[float], draws: int) -> Beyond:
+def _beyond(statistic: str, judged: bool, values: Sequence[float], draws: int) -> Beyond:
     count = sum(not abs(v) <= Z_LIMIT for v in values)
     worst = max((abs(v) for v in values), default=0.0)
-    return Beyond(statistic, len(values), count, len(values) * student_tail(Z_LIMIT, draws - 1), worst)
+    label = f"{statistic}, {f'from {FEWEST} errors on' if judged else f'below {FEWEST}, not judged'}"
+    return Beyond(label, len(values), count, len(values) * student_tail(Z_LIMIT, draws - 1), worst, judged)
 
 
 def _label(decade: int) -> str:

@@ -224,7 +224,10 @@ class Radius(_Declared):
         return Ball.exact(value, unit_roundoff(self.held)) if value.is_floating_point() else value
 
     def leave(self, value: Any) -> Tensor:
-        return ball_of(value).radius
+        """The radius; a result below the held dtype's normal range may be flushed to zero on the way."""
+        ball, normal = ball_of(value), format_of(self.held).normal
+        below = (ball.value != 0) & (ball.value.abs() < normal)
+        return ball.radius + below * normal
 
     def at(self, name: str, value: Any) -> Any:
         rounding = self._rounding(name)
@@ -242,7 +245,7 @@ class Radius(_Declared):
 
 def _last(terms: Any, dim: int | tuple[int, ...]) -> Any:
     if isinstance(terms, Ball):
-        return Ball(last(terms.value, dim), last(terms.radius, dim), terms.unit)
+        return Ball(last(terms.value, dim), last(terms.radius, dim), terms.unit, terms.sure)
     return last(terms, dim)
 
 

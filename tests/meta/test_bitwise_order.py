@@ -105,6 +105,16 @@ def test_memory_that_is_not_zeroed_first_is_caught_in_spite_of_an_any_promise() 
     assert "in the same order of programs" in found.why
 
 
+def large_by_atomics(x: Tensor) -> dict[str, Tensor]:
+    return problem.atomic(x) if x.numel() > 200 else problem.ordered(x)
+
+
+def test_a_kernel_that_is_only_ordered_while_small_fails_on_the_large_case_that_always_runs() -> None:
+    claim = ORDERED.but(forward=large_by_atomics)
+    assert judged(claim, THREE_BLOCKS).status is Status.PASS
+    assert BITWISE.judge(claim, BITWISE.cases(claim)[0], QUICK).status is Status.FAIL
+
+
 class Remembers:
     """Right on the first call; afterwards it adds what it kept."""
 
