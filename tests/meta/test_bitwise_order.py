@@ -6,15 +6,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from numcheck import Case, KernelSpec
+from numcheck import Case, KernelSpec, interpreter
 from numcheck.execute import execute
 from numcheck.laws.bitwise import BITWISE
 from numcheck.order import Order, orders
 from numcheck.profile import CI, QUICK
 from numcheck.sample import sample
 from numcheck.verdict import OutputVerdict, Status
-from tests.meta import row_sum as problem
-from tests.meta.row_sum import ATOMIC, LANES, ONE_PROGRAM, ORDERED, RACY, STALE, THREE_BLOCKS, TORCH, TWO_BLOCKS, spec
+
+interpreter.enable()
+
+from tests.meta import row_sum as problem  # noqa: E402
+from tests.meta.row_sum import (  # noqa: E402
+    ATOMIC,
+    LANES,
+    ONE_PROGRAM,
+    ORDERED,
+    RACY,
+    STALE,
+    THREE_BLOCKS,
+    TORCH,
+    TWO_BLOCKS,
+    spec,
+)
 
 
 def judged(kernel: KernelSpec, case: Case = THREE_BLOCKS) -> OutputVerdict:
