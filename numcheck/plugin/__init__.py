@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numcheck.capability import Device
     from numcheck.laws.law import Law
     from numcheck.plugin.session import Session
-    from numcheck.spec import KernelSpec
+    from numcheck.spec import Fault, KernelSpec
 
 
 @dataclass
@@ -175,19 +175,35 @@ def judge(request: pytest.FixtureRequest) -> Judge:
     The test fails where a promise does not hold and skips where nothing could be judged. The third argument says
     where `spec` can be loaded from, for the replay line. A `regressions.jsonl` beside the test file runs first.
     """
-    state = request.config.stash.get(STATE, None)
-    if state is None or state.session is None:
-        raise pytest.UsageError(
-            "the judge fixture needs numcheck to choose a device before any kernel is imported: "
-            "add --numcheck-device=auto to the command line, or to addopts in the pytest configuration"
-        )
-    session = state.session
+    session = _judging(request.config)
 
     def judged(law: str | Law, spec: KernelSpec, source: str = "") -> None:
         folders = [session.item.path.parent] if session.item is not None else []
         session.judge(law, spec, source, folders)
 
     return judged
+
+
+class Catch(Protocol):
+    """catch(fault): fail the test that is running where the law that `fault` names does not catch it."""
+
+    def __call__(self, fault: Fault) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def catch(request: pytest.FixtureRequest) -> Catch:
+    """Have a declared fault caught by the law that it names, on the Cases that the law tries anyway."""
+    return _judging(request.config).caught
+
+
+def _judging(config: pytest.Config) -> Session:
+    state = config.stash.get(STATE, None)
+    if state is None or state.session is None:
+        raise pytest.UsageError(
+            "the judge and catch fixtures need numcheck to choose a device before any kernel is imported: "
+            "add --numcheck-device=auto to the command line, or to addopts in the pytest configuration"
+        )
+    return state.session
 
 
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
