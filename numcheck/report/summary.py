@@ -23,12 +23,13 @@ class Cell:
     place: Place
     counts: Counter[str] = field(default_factory=Counter)
     pooled: str = ""
+    ended: str = ""
     reasons: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> str:
         """What the Cases and the pooled verdict say together."""
-        seen = {*self.counts, *([self.pooled] if self.pooled in ("ERROR", "FAIL") else [])}
+        seen = {*self.counts, *(s for s in (self.pooled, self.ended) if s in ("ERROR", "FAIL"))}
         return next((s for s in TELLING if s in seen), self.pooled or "UNAVAILABLE")
 
     @property
@@ -85,8 +86,9 @@ def cells(chosen: Selection) -> dict[tuple[Kernel, Place, str], Cell]:
     for kernel, law, place, row in chosen.outcomes:
         if row["status"] in ("ERROR", "FAIL"):
             into = cell(kernel, place, law)
-            into.pooled = min((s for s in (into.pooled, row["status"]) if s), key=TELLING.index)
-            into.reasons.append(row.get("reason", ""))
+            if into.status != row["status"]:
+                into.ended = row["status"]
+                into.reasons.append(row.get("reason", ""))
     laws = sorted({law for _, _, law in found} | {law for _, law, _, _ in chosen.unavailable if law}, key=law_order)
     for kernel, law, place, row in chosen.unavailable:
         for name in [law] if law else laws or [""]:
