@@ -70,13 +70,22 @@ class Session:
         profile = self.profile.on(self.device)
         outcome = explore(named(fault.law), fault.spec, profile, seed=self.seed)
         if outcome.status == Status.UNAVAILABLE:
+            self._survived(fault, Status.UNAVAILABLE, outcome.reason)
             pytest.skip(f"UNAVAILABLE: {outcome.reason}")
         if outcome.status.held:
-            pytest.fail(
+            text = (
                 f"SURVIVOR: {fault.spec.name} is broken ({fault.doc}), yet {fault.law} says {outcome.status.name} "
-                f"after {outcome.judged} Cases",
-                pytrace=False,
+                f"after {outcome.judged} Cases"
             )
+            self._survived(fault, Status.FAIL, text)
+            pytest.fail(text, pytrace=False)
+        self._survived(fault, Status.PASS, f"caught by {fault.law}: {fault.doc}")
+
+    def _survived(self, fault: Fault, status: Status, reason: str) -> None:
+        """Record whether a fault was caught: PASS where it was."""
+        if self.writer is not None:
+            self._environment(self.writer)
+            self.writer.outcome(fault.spec.origin, fault.spec.name, "faults", status.name, reason=reason)
 
     def certify(self, oracle: Oracle) -> None:
         """Fail the running test where an oracle differs from its mpmath twin."""
@@ -128,7 +137,16 @@ class Session:
             writer.pooled(source, outcome.pooled)
         for missing in outcome.missing:
             writer.unavailable(source, spec.name, law.name, missing.reason, missing.needs)
+        self._ended(writer, source, outcome)
         return outcome
+
+    def _ended(self, writer: Writer, source: str, outcome: Outcome) -> None:
+        """Record how the test ends: a report must not miss a test that failed although no Case of it did."""
+        demanded = self._demanded(outcome.missing)
+        status = Status.ERROR if demanded and outcome.status.held else outcome.status
+        reason = f"--numcheck-require {self.require}: {demanded[0].reason}" if demanded else outcome.reason
+        facts = {"reason": reason, "notes": list(outcome.notes), "seed": outcome.seed, "seconds": outcome.seconds}
+        writer.outcome(source, outcome.spec, outcome.law, status.name, **facts)
 
     def _environment(self, writer: Writer) -> None:
         """Record the Environment once, before the first verdict: only now has torch been imported anyway."""
