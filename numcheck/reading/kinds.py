@@ -110,10 +110,16 @@ class _Spreading(_Declared):
         self.start()
 
     def start(self) -> None:
-        # PCG64's stream and numpy's methods on it are stable across versions, unlike a device's generator.
-        self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._generator: np.random.Generator | None = None
         self._calls: dict[tuple[str, str], int] = {}
         self._fresh: Any = None
+
+    @property
+    def _random(self) -> np.random.Generator:
+        """PCG64: its stream and numpy's methods on it are stable across versions, unlike a device's generator."""
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.PCG64(self.seed))
+        return self._generator
 
     def _shared(self, kind: str, name: str) -> tuple[Key, bool]:
         count = self._calls.get((kind, name), 0)

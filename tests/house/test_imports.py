@@ -19,7 +19,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
     ("residual", "judge", "pool", "fingerprint", "promise"),
     ("laws",),
-    ("schema", "record", "environment", "finding", "failure", "alarms"),
+    ("schema", "record", "environment", "finding", "failure", "clean", "tally", "alarms"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
     ("bench",),

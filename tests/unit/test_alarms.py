@@ -10,10 +10,12 @@ import pytest
 from torch import Tensor
 
 from numcheck import Case, Unavailable
-from numcheck.alarms import BITWISE_SHARE, LARGE_SIZE, SMALL_SIZE, Beyond, alarms, clean_case
+from numcheck.alarms import BITWISE_SHARE, alarms
+from numcheck.clean import LARGE_SIZE, SMALL_SIZE, clean_case
 from numcheck.errors import InvalidSpec
 from numcheck.laws.accuracy import ACCURACY
 from numcheck.profile import QUICK
+from numcheck.tally import Beyond
 from tests.meta.mhc import mhc
 
 
