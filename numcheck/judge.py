@@ -103,15 +103,6 @@ def _exact(r: Residual) -> Gate:
     return Gate("exact", r.name, float(r.differs.sum()), 0.0, reason, vacuous=why)
 
 
-def blind(r: Residual) -> str:
-    """Why no gate on this output could tell its values from zeros, or ""."""
-    if not bool(torch.isfinite(r.truth).any()):
-        return "no element of the truth is finite"
-    if r.null:
-        return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
-    return ""
-
-
 def _ceiling(r: Residual) -> Gate:
     wrong = int(r.wrong.sum())
     if wrong:
@@ -125,7 +116,7 @@ def _ceiling(r: Residual) -> Gate:
         "largest |error| / radius over all elements; the radius is the worst case of every declared rounding and sum "
         "at that element (running error analysis), so above 1 no legal rounding explains the error"
     )
-    return Gate("ceiling", r.name, float(slack.max()) if slack.numel() else 0.0, 1.0, reason, vacuous=blind(r))
+    return Gate("ceiling", r.name, float(slack.max()) if slack.numel() else 0.0, 1.0, reason, vacuous=r.blind)
 
 
 def _match(r: Residual) -> Gate:
@@ -145,7 +136,7 @@ def _match(r: Residual) -> Gate:
         f"emulations jittered by accumulator-level noise flip {seen}, so a right kernel flips more than {limit} with a "
         f"chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp + accumulation"
     )
-    why = blind(r)
+    why = r.blind
     if not why and int((r.emulation != 0).sum()) <= limit:
         why = f"{limit} flips are allowed of {r.got.numel()} elements: pooled over Cases instead"
     return Gate("match", r.name, float(count), float(limit), reason, vacuous=why)
@@ -209,13 +200,8 @@ def too_few(r: Residual) -> str:
     return ""
 
 
-def judged_by_spread(r: Residual) -> bool:
-    """Whether band and bias of this output are judged Case by Case."""
-    return r.rounded and not blind(r) and not too_few(r)
-
-
 def _band(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = r.blind or too_few(r)
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
@@ -229,7 +215,7 @@ def _band(r: Residual) -> Gate:
 
 
 def _upper(r: Residual) -> Gate:
-    why = blind(r)
+    why = r.blind or ("the oracle is FP64 itself: the ceiling judges" if r.grid == "fp64" else "")
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
@@ -249,7 +235,7 @@ def _upper(r: Residual) -> Gate:
 
 
 def _bias(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = r.blind or too_few(r)
     if why:
         return _vacuous("bias", r, why, r.bias.z)
     draws = r.bias.draws

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from numcheck.chance import most_flips, student_tail
 from numcheck.gate import Gate
-from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, blind
+from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT
 
 if TYPE_CHECKING:
     from numcheck.residual import Residual
@@ -38,7 +38,7 @@ def pooled_share(r: Residual) -> dict[str, Any] | None:
     draw. bias, biases: sum of error * sign(truth) over its root mean square in the draws. differ, flips: elements away
     from the emulation, and in each jitter.
     """
-    if r.exact or blind(r) or bool(r.wrong.any()):
+    if r.exact or r.blind or bool(r.wrong.any()):
         return None
     share: dict[str, Any] = {
         "rounded": r.rounded,
@@ -72,7 +72,8 @@ def pooled_gates(name: str, shares: Sequence[Mapping[str, Any]]) -> list[Gate]:
     found = [_match(name, shares)] if rounded else []
     weight = sum(share["weight"] for share in averaged)
     if weight < FEWEST_POOLED:
-        why = f"{weight:.0f} independent errors over {len(shares)} Cases, fewer than {FEWEST_POOLED}"
+        errors = f"{weight:.0f} independent errors over {len(shares)} Cases {_which(rounded)}"
+        why = f"{errors}, fewer than {FEWEST_POOLED}"
         return [*found, Gate("band", name, 0.0, math.inf, why, vacuous=why)]
     found.append(_band(name, averaged, weight, rounded))
     return [*found, _bias(name, averaged)] if rounded else found
@@ -94,7 +95,8 @@ def _band(name: str, shares: Sequence[Mapping[str, Any]], weight: float, rounded
     width = max(math.log(POOLED_MODEL), Z_LIMIT * spread * math.sqrt(1 + 1 / draws))
     lower = math.exp(-width) if rounded else -math.inf
     reason = (
-        f"relL2 measured over predicted, pooled over {len(shares)} Cases and {weight:.0f} independent errors; allowed: "
+        f"relL2 measured over predicted, pooled over {len(shares)} Cases {_which(rounded)} and {weight:.0f} "
+        f"independent errors; allowed: "
         f"{Z_LIMIT:g} spreads of the same pool over {draws} noise draws (Student's t puts "
         f"{student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond), at least a factor {POOLED_MODEL:g} for the "
         "noise model"
@@ -131,6 +133,10 @@ def _match(name: str, shares: Sequence[Mapping[str, Any]]) -> Gate:
     )
     why = f"{limit} flips are allowed of {elements} elements" if elements <= limit else ""
     return Gate("match", name, float(differ), float(limit), reason, vacuous=why)
+
+
+def _which(rounded: bool) -> str:
+    return "whose final cast is narrower than the sum" if rounded else "that keep the sum's precision"
 
 
 def _short(value: float) -> float:

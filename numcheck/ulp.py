@@ -145,12 +145,12 @@ def disturbance(x: Tensor, dtype: str, mode: Mode = "nearest") -> Tensor:
     half an ulp for certain (sums of numbers on one grid are so often ties that leaving them out is 15 % too little).
     truncate: an ulp where rounding would change `x`, counted from `x` towards zero.
     """
-    step = ulp(x, dtype)
+    step = _finite_step(x, dtype)
     if mode == "truncate":
         return step.masked_fill_(representable(x, dtype), 0.0)
     error = (x - round_to(x, dtype)).abs_()
-    width = torch.where(error * 2 == step, step * 3**0.5, step)
-    return width.masked_fill_((error == 0) | ~torch.isfinite(x), 0.0)
+    width = torch.where(error + error == step, step * 3**0.5, step)
+    return width.masked_fill_(error == 0, 0.0)
 
 
 def cast(x: Tensor, dtype: str) -> Tensor:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from numcheck.fingerprint import fingerprint, pooled, worth
-from numcheck.judge import judged_by_spread, malformed, measure, output_gates
+from numcheck.judge import malformed, measure, output_gates
 from numcheck.laws.law import Judged, Law
 from numcheck.laws.measured import Measured, found, hashes, measured, saved, where
-from numcheck.pool import pooled_gates, pooled_share
+from numcheck.pool import FEWEST_POOLED, pooled_gates, pooled_share
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
 if TYPE_CHECKING:
@@ -70,9 +70,14 @@ def output_figures(r: Residual) -> dict[str, Any]:
         "rounded": r.rounded,
         # Strings where JSON has no number.
         **{key: float(f"{value:.4g}") if abs(value) < float("inf") else str(value) for key, value in figures.items()},
-        "z": {"bias": round(r.bias.z, 3), "log": round(r.log_error.z, 3)} if judged_by_spread(r) else {},
+        "z": {"bias": round(r.bias.z, 3), "log": round(r.log_error.z, 3)} if _has_spread(r) else {},
         "pool": pooled_share(r),
     }
+
+
+def _has_spread(r: Residual) -> bool:
+    """Whether the standardised figures mean something; they are judged from FEWEST independent errors on."""
+    return r.rounded and not r.blind and r.independent >= FEWEST_POOLED
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:

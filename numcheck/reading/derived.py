@@ -48,15 +48,16 @@ def _gradient(oracle: Oracle, exact: Mapping[str, Tensor]) -> tuple[Callable[...
     wanted = [inputs.index(g.name.removeprefix("d_")) for g in oracle.gradients]
 
     def gradient(*tensors: Tensor) -> tuple[Tensor, ...]:
-        leaves = [t.detach().clone().requires_grad_(k in wanted) for k, t in enumerate(tensors[: len(inputs)])]
-        with torch.enable_grad():
-            outputs = oracle.forward(Truth(), **dict(zip(inputs, leaves, strict=True)))
-        found = torch.autograd.grad(
-            [outputs[r] for r in roots], [leaves[k] for k in wanted], tensors[len(inputs) :], allow_unused=True
-        )
-        return tuple(
-            torch.zeros_like(leaves[k]) if g is None else g.detach() for k, g in zip(wanted, found, strict=True)
-        )
+        given, cotangents = list(tensors[: len(inputs)]), tensors[len(inputs) :]
+
+        def forward(*leaves: Tensor) -> tuple[Tensor, ...]:
+            for k, leaf in zip(wanted, leaves, strict=True):
+                given[k] = leaf
+            outputs = oracle.forward(Truth(), **dict(zip(inputs, given, strict=True)))
+            return tuple(outputs[r] for r in roots)
+
+        pulled: Any = torch.func.vjp(forward, *[given[k] for k in wanted])
+        return tuple(pulled[1](tuple(cotangents)))
 
     return gradient, [exact[name] for name in (*inputs, *("d_" + r for r in roots))]
 
@@ -66,9 +67,11 @@ def _balls(gradient: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor], u
     from torch.fx.experimental.proxy_tensor import make_fx
 
     table: Any = core_aten_decompositions()
-    graph = make_fx(gradient, decomposition_table=table)(*tensors)
+    graph = make_fx(torch.func.functionalize(gradient), decomposition_table=table)(*tensors)
     entered = [Ball.exact(t, unit) if t.is_floating_point() else t for t in tensors]
-    results = _walker()(graph).run(*entered)
+    walk = _walker()(graph)
+    walk.extra_traceback = False
+    results = walk.run(*entered)
     return tuple(r if isinstance(r, Ball) else Ball.exact(r, unit) for r in results)
 
 

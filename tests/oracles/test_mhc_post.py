@@ -7,6 +7,7 @@ import torch
 
 from numcheck.case import Case
 from numcheck.contract import Contract, Rounding
+from numcheck.oracle import Relation
 from numcheck.oracles import mhc_post
 from numcheck.reading import Emulation, Recording, Truth, read
 from numcheck.sample import sample
@@ -89,3 +90,26 @@ def test_a_token_depends_on_itself_alone() -> None:
     assert mhc_post.batch == "S"
     for name, value in one.items():
         assert torch.equal(value, whole[name][1:2])
+
+
+@pytest.mark.parametrize("relation", mhc_post.relations, ids=lambda r: r.name)
+def test_relations_hold_of_the_truth_and_move_something(relation: Relation) -> None:
+    case = Case.of(S=2, H=4, D=5)
+    exact = sample(mhc_post, case).exact()
+    turned = relation.transform(case, exact)
+    assert turned is not None
+    plain, moved = read(mhc_post, Truth(), exact), read(mhc_post, Truth(), turned)
+    back = relation.back(case, moved)
+    for name, value in plain.items():
+        assert torch.allclose(back[name], value, rtol=1e-12, atol=1e-12)
+    assert any(not torch.allclose(moved[name], value) for name, value in plain.items())
+
+
+def test_relations_say_nothing_of_a_single_stream() -> None:
+    case = Case.of(S=2, H=1, D=1)
+    exact = sample(mhc_post, case).exact()
+    assert all(r.transform(case, exact) is None for r in mhc_post.relations)
+
+
+def test_each_cancellation_has_a_case_of_its_own() -> None:
+    assert len({c.case for c in mhc_post.cancellations}) == len(mhc_post.cancellations)

@@ -16,6 +16,7 @@ from numcheck.errors import InvalidSpec
 from numcheck.oracle import CaseSpace, Input, Oracle, Output
 from numcheck.oracles import mhc_post
 from numcheck.reading import Emulation, Noise, Radius, Recording, Truth, read, readings
+from numcheck.reading.watch import unnamed
 from numcheck.sample import Sample, sample
 from numcheck.ulp import round_to, ulp
 
@@ -291,6 +292,71 @@ def test_autograd_stands_in_for_a_missing_vjp() -> None:
         assert bool(((got - theirs.truth[name]).abs() <= theirs.radius[name]).all())
         wrong = kernel(s, low=True)[name].double()
         assert bool(((wrong - theirs.truth[name]).abs() > theirs.radius[name]).any())
+
+
+def normed(read: Any, x: Any, w: Any) -> dict[str, Any]:
+    mean = read.total("mean", x * x, -1) / x.shape[-1]
+    return {"out": read.at("out", torch.tanh(x * torch.rsqrt(mean + 1e-6)[:, None] * torch.relu(w)))}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_derived_vjp_has_a_worst_case_that_holds(dtype: str) -> None:
+    oracle = Oracle(
+        "normed",
+        inputs=(Input("x", ("N", "D")), Input("w", ("D",), fill="gain")),
+        outputs=(Output("out", ("N", "D")),),
+        forward=normed,
+        space=CaseSpace({"N": (1, 9), "D": (1, 99)}),
+    )
+    case = Case.of(N=8, D=65, dtype=dtype, regime="normal")
+    s = sample(oracle, case)
+    r = readings(oracle, Contract(rounds=dict.fromkeys(("out", "d_x", "d_w"), "data")).policy(case), s, draws=4)
+    leaves = {name: t.float().requires_grad_() for name, t in s.inputs.items()}
+    out = normed(Truth(), **leaves)["out"]
+    found = torch.autograd.grad(out, list(leaves.values()), s.cotangents["d_out"].float())
+    for name, got in {"out": out, "d_x": found[0], "d_w": found[1]}.items():
+        error = (got.detach().to(s.inputs["x"].dtype).double() - r.truth[name]).abs()
+        assert bool((error <= r.radius[name]).all())
+        # The worst case is a few hundred times the error at most, and the noise covers what a right kernel shows.
+        assert rms(r.radius[name]) < 300 * rms(error)
+        predicted = math.sqrt(sum(rms(n[name] - r.truth[name]) ** 2 for n in r.noise) / 4)
+        assert rms(error) < 1.3 * predicted
+
+
+def attention(read: Any, q: Any, k: Any, v: Any) -> dict[str, Any]:
+    """Sums that have no name, as an author might write them first."""
+    return {"out": read.at("out", torch.softmax(q @ k.mT / 8.0, -1) @ v)}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_unnamed_sums_widen_the_draws(dtype: str) -> None:
+    dims = ("N", "D")
+    oracle = Oracle(
+        "attention",
+        inputs=(Input("q", dims), Input("k", dims), Input("v", dims)),
+        outputs=(Output("out", dims),),
+        forward=attention,
+        space=CaseSpace({"N": (1, 99), "D": (1, 99)}),
+    )
+    case = Case.of(N=24, D=64, dtype=dtype, regime="mean4")
+    s = sample(oracle, case)
+    assert unnamed(oracle, s.exact()) == ("matmul", "softmax")
+    r = readings(oracle, Contract(rounds={"out": "data", "d_v": "data"}).policy(case), s, draws=4)
+    out = attention(Truth(), **{name: t.float() for name, t in s.inputs.items()})["out"]
+    error = out.to(s.inputs["q"].dtype).double() - r.truth["out"]
+    assert bool((error.abs() <= r.radius["out"]).all())
+    assert rms(error) < 1.3 * math.sqrt(sum(rms(n["out"] - r.truth["out"]) ** 2 for n in r.noise) / 4)
+
+
+def test_named_sums_are_not_called_unnamed() -> None:
+    assert unnamed(mhc_post, sample(mhc_post, Case.of(S=1, H=2, D=3)).exact()) == ()
+
+
+def test_a_result_that_a_device_may_flush_to_zero_is_within_its_radius() -> None:
+    tiny = torch.full((1,), 1e-40, dtype=torch.float64)
+    reading = Radius(Policy({}, {"": Sum()}))
+    assert reading.leave(reading.enter(tiny)).item() >= 1e-40
+    assert reading.leave(reading.enter(tiny * 0)).item() == 0.0
 
 
 def saved_oracle() -> Oracle:
