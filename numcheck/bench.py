@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from numcheck.case import Case
 from numcheck.clock import STAGES, Stage, stopwatch
+from numcheck.explore import explore
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
+from numcheck.record import Writer, new_run
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
+from numcheck.vacuity import record
+from numcheck.verdict import Verdict
 
 # Resamples behind a bootstrap interval: its 2.5 % ends then rest on 50 resamples each.
 RESAMPLES = 2000
@@ -52,16 +58,25 @@ class Speed:
         }
 
 
-def speed(law: Law, spec: KernelSpec, cases: Sequence[Case], effort: Profile) -> Speed:
-    """Judge `cases` once to warm up (compilation, caches), then once more on the clock."""
-    law.judge(spec, cases[0], effort)
-    with stopwatch() as clock:
-        start = time.perf_counter()
-        for case in cases:
-            law.judge(spec, case, effort)
-        seconds = time.perf_counter() - start
+def speed(law: Law, spec: KernelSpec, effort: Profile) -> Speed:
+    """Explore `spec` by `law` as a generated test does, records and all, once to warm up and once on the clock.
+
+    What no stage claims (Hypothesis's drawing and the loop around it) counts as "draw".
+    """
+    with tempfile.TemporaryDirectory() as folder, Writer(Path(folder) / "bench.jsonl", new_run()) as writer:
+
+        def emit(case: Case, verdict: Verdict, phase: str) -> None:
+            writer.case(spec.origin, case, verdict, phase)
+
+        # The same seed twice: the second look draws the Cases whose kernels and caches the first has warmed.
+        explore(law, spec, effort, emit, seed=0)
+        with stopwatch() as clock:
+            start = time.perf_counter()
+            outcome = explore(law, spec, effort, emit, seed=0)
+            seconds = time.perf_counter() - start
     stages = {stage: clock.seconds[stage] for stage in STAGES}
-    return Speed(spec.name, law.name, len(cases), seconds, stages)
+    stages["draw"] += max(0.0, seconds - sum(stages.values()))
+    return Speed(spec.name, law.name, outcome.judged, seconds, stages)
 
 
 @dataclass(frozen=True)
@@ -136,9 +151,7 @@ def _saved(spec: KernelSpec, tensors: Any) -> dict[str, Any]:
     """What a backward without a forward is given: the oracle's own saved outputs, rounded once."""
     if spec.forward or not spec.oracle.saved:
         return {}
-    from numcheck.execute import oracle_saved
-
-    return dict(oracle_saved(spec, tensors))
+    return dict(record(spec, tensors).saved(spec, tensors) or {})
 
 
 def _wait(effort: Profile) -> None:

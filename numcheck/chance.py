@@ -6,6 +6,7 @@ Stegun 26.5.8, evaluated by Lentz's method); the binomial and Student's t tails 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -78,6 +79,17 @@ def _crossing(rising: Callable[[float], float]) -> float:
 def student_tail(t: float, degrees: float) -> float:
     """The chance that |T| exceeds `t` for Student's T with `degrees` degrees of freedom."""
     return beta_share(degrees / (degrees + t * t), degrees / 2, 0.5)
+
+
+@functools.cache
+def student_limit(chance: float, degrees: float) -> float:
+    """The t that |T| exceeds with that chance."""
+    low, high = 0.0, 1.0
+    while student_tail(high, degrees) > chance:
+        low, high = high, 2 * high
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if student_tail(middle, degrees) > chance else (low, middle)
+    return high
 
 
 def most_flips(seen: int, runs: int, risk: float) -> int:

@@ -48,15 +48,22 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _device(parser), _json(parser)
+    _specs(parser)
+    _device(parser)
+    _json(parser)
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _device(parser), _json(parser)
+    _specs(parser)
+    _device(parser)
+    _json(parser)
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _device(parser), _profile(parser), _json(parser)
+    _specs(parser)
+    _device(parser)
+    _profile(parser)
+    _json(parser)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="laws to judge (default: all)")
     parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only kernels whose name matches, as pytest -k")
     parser.add_argument("-n", dest="workers", type=int, default=0, metavar="N", help="worker processes (pytest-xdist)")
@@ -66,19 +73,24 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _one_case(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _device(parser), _profile(parser), _json(parser)
+    _specs(parser)
+    _device(parser)
+    _profile(parser)
+    _json(parser)
     parser.add_argument("spec", metavar="SPEC", help="the kernel's name, as `numcheck list` prints it")
     parser.add_argument("law", metavar="LAW", help="the law's name")
     parser.add_argument("case", metavar="CASE", help="the Case, as one line of JSON")
 
 
 def _certify(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _json(parser)
+    _specs(parser)
+    _json(parser)
     parser.add_argument("--records", metavar="FILE", help="append the certificates to this records file")
 
 
 def _alarms(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _json(parser)
+    _specs(parser)
+    _json(parser)
     parser.add_argument("--cases", type=int, default=10_000, metavar="N", help="clean small cases (default: 10000)")
     parser.add_argument("--large", type=int, default=500, metavar="N", help="clean large cases (default: 500)")
     parser.add_argument("--seed", type=int, default=0, help="first seed (default: 0)")
@@ -96,9 +108,12 @@ def _merge(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
-    _specs(parser), _device(parser), _profile(parser), _json(parser)
+    _specs(parser)
+    _device(parser)
+    _profile(parser)
+    _json(parser)
     parser.add_argument("-k", dest="keyword", metavar="TEXT", default="", help="only kernels whose name has TEXT")
-    parser.add_argument("--cases", type=int, default=8, metavar="N", help="cases a law and kernel (default: 8)")
+    parser.add_argument("--cases", type=int, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
     parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
     parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
     parser.add_argument("--pairs", type=int, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")

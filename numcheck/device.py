@@ -16,9 +16,9 @@ def choose(wanted: str) -> Device:
     """
     device = _resolve(wanted)
     if device == "cpu":
-        from numcheck import interpreter
+        from numcheck.interpreter import enable
 
-        interpreter.enable()
+        enable()
     return device
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from numcheck.chance import most_flips, student_tail
+from numcheck.chance import most_flips, student_limit, student_tail
 from numcheck.clock import timed
 from numcheck.gate import Gate, GateKind
 from numcheck.residual import Residual, residual
@@ -42,6 +42,7 @@ TILE = 64
 
 
 @timed("judge")
+@timed("judge")
 def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings: Readings) -> tuple[Gate, ...]:
     """The gates of every output that `spec` computes; a missing, misshapen or mistyped one fails an `exact` gate."""
     found: list[Gate] = []
@@ -54,6 +55,7 @@ def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings:
     return tuple(found)
 
 
+@timed("judge")
 def measure(spec: KernelSpec, case: Case, name: str, got: Tensor, readings: Readings) -> Residual:
     """The Residual of the output called `name`."""
     return residual(spec.oracle.result(name), case, spec.contract.policy(case), got, readings)
@@ -101,15 +103,6 @@ def _exact(r: Residual) -> Gate:
     return Gate("exact", r.name, float(r.differs.sum()), 0.0, reason, vacuous=why)
 
 
-def blind(r: Residual) -> str:
-    """Why no gate on this output could tell its values from zeros, or ""."""
-    if not bool(torch.isfinite(r.truth).any()):
-        return "no element of the truth is finite"
-    if r.null:
-        return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
-    return ""
-
-
 def _ceiling(r: Residual) -> Gate:
     wrong = int(r.wrong.sum())
     if wrong:
@@ -123,7 +116,7 @@ def _ceiling(r: Residual) -> Gate:
         "largest |error| / radius over all elements; the radius is the worst case of every declared rounding and sum "
         "at that element (running error analysis), so above 1 no legal rounding explains the error"
     )
-    return Gate("ceiling", r.name, float(slack.max()) if slack.numel() else 0.0, 1.0, reason, vacuous=blind(r))
+    return Gate("ceiling", r.name, float(slack.max()) if slack.numel() else 0.0, 1.0, reason, vacuous=r.blind)
 
 
 def _match(r: Residual) -> Gate:
@@ -143,7 +136,7 @@ def _match(r: Residual) -> Gate:
         f"emulations jittered by accumulator-level noise flip {seen}, so a right kernel flips more than {limit} with a "
         f"chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp + accumulation"
     )
-    why = blind(r)
+    why = r.blind
     if not why and int((r.emulation != 0).sum()) <= limit:
         why = f"{limit} flips are allowed of {r.got.numel()} elements: pooled over Cases instead"
     return Gate("match", r.name, float(count), float(limit), reason, vacuous=why)
@@ -193,8 +186,8 @@ def _blocks(r: Residual) -> list[tuple[str, Tensor, Tensor]]:
         found.append((label, differs.sum(others), flips.sum(others)))
     if differs.numel() > TILE:
         pad = -differs.numel() % TILE
-        tiles = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
-        found.append((f"tile {{}} of {TILE} elements", *tiles))
+        tile = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
+        found.append((f"tile {{}} of {TILE} elements", tile[0], tile[1]))
     return found
 
 
@@ -207,13 +200,8 @@ def too_few(r: Residual) -> str:
     return ""
 
 
-def judged_by_spread(r: Residual) -> bool:
-    """Whether band and bias of this output are judged Case by Case."""
-    return r.rounded and not blind(r) and not too_few(r)
-
-
 def _band(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = r.blind or too_few(r)
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
@@ -227,28 +215,34 @@ def _band(r: Residual) -> Gate:
 
 
 def _upper(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = r.blind or ("the oracle is FP64 itself: the ceiling judges" if r.grid == "fp64" else "")
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
-    limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+    if too_few(r):
+        limit = student_limit(MATCH_RISK, standing.draws - 1)
+        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.got.numel()} elements had one error"
+    else:
+        limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
+        allowed = f"{Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
     reason = (
         f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
         f"declared sum (sequential where the tree is unknown, at least ulp^2/12); one-sided, since products are often "
-        f"exact; allowed: {Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
+        f"exact; allowed: {allowed}"
     )
-    return Gate("band", r.name, r.ratio, limit, reason, standing.spread)
+    spread = standing.spread if math.isfinite(standing.spread) else 0.0
+    return Gate("band", r.name, r.ratio, limit, reason, spread)
 
 
 def _bias(r: Residual) -> Gate:
-    why = blind(r) or too_few(r)
+    why = r.blind or too_few(r)
     if why:
         return _vacuous("bias", r, why, r.bias.z)
     draws = r.bias.draws
     reason = (
         f"sum of error * sign(truth), in spreads of the same sum over {draws} noise draws (shared roundings too); "
-        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, where truncation "
-        "lands"
+        f"Student's t puts {student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond {Z_LIMIT:g}, and a "
+        "truncation far beyond"
     )
     return Gate("bias", r.name, r.bias.z, Z_LIMIT, reason, r.bias.spread, -Z_LIMIT)
 

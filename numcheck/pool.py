@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from numcheck.chance import most_flips, student_tail
 from numcheck.gate import Gate
-from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, blind
+from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT
 
 if TYPE_CHECKING:
     from numcheck.residual import Residual
@@ -24,6 +24,8 @@ POOLED_MODEL = 1.1
 # Below this many independent errors the logarithm of a mean square is too skewed for limits in spreads: for 30 its
 # standard deviation is 0.13 and its shape near normal out to 6 of them.
 FEWEST_POOLED = 30
+# Variance of the mean square of n uniform errors, times n, in units of its mean: E[x^4] / E[x^2]^2 - 1 = 9/5 - 1.
+UNIFORM = 0.8
 # Figures kept in the records: six digits are beyond any spread here.
 DIGITS = 6
 
@@ -31,22 +33,25 @@ DIGITS = 6
 def pooled_share(r: Residual) -> dict[str, Any] | None:
     """What one output of one Case adds to the pool, JSON-plain; None where nothing could be learned from it.
 
-    weight: independent errors, at most FEWEST, so that one large Case cannot drown the small ones. square: mean square
-    error over the predicted one; squares: the same of each noise draw. bias, biases: sum of error * sign(truth) over
-    its root mean square in the draws. differ, flips: elements away from the emulation, and in each jitter.
+    weight: how many equal uniform errors would scatter as the draws' mean squares do, at most FEWEST, so that one large
+    Case cannot drown the small ones. square: mean square error over the predicted one; squares: the same of each noise
+    draw. bias, biases: sum of error * sign(truth) over its root mean square in the draws. differ, flips: elements away
+    from the emulation, and in each jitter.
     """
-    if r.exact or blind(r) or bool(r.wrong.any()):
+    if r.exact or r.blind or bool(r.wrong.any()):
         return None
     share: dict[str, Any] = {
         "rounded": r.rounded,
         "elements": r.got.numel(),
         "differ": int(r.differs.sum()),
         "flips": [int(count) for count in r.flips_by_run.tolist()],
-        "weight": min(r.independent, FEWEST),
+        "weight": 0.0,
     }
     mean = float(r.squares.mean())
     if r.independent == 0 or mean == 0:
-        return {**share, "weight": 0}
+        return share
+    scatter = float((r.squares / mean).var(correction=1))
+    share["weight"] = _short(min(r.independent, FEWEST, UNIFORM / scatter if scatter else FEWEST))
     signs = r.leans.tolist()
     scale = math.sqrt(statistics.fmean(s * s for s in signs)) or 1.0
     return {
@@ -67,7 +72,8 @@ def pooled_gates(name: str, shares: Sequence[Mapping[str, Any]]) -> list[Gate]:
     found = [_match(name, shares)] if rounded else []
     weight = sum(share["weight"] for share in averaged)
     if weight < FEWEST_POOLED:
-        why = f"{weight} independent errors over {len(shares)} Cases, fewer than {FEWEST_POOLED}"
+        errors = f"{weight:.0f} independent errors over {len(shares)} Cases {_which(rounded)}"
+        why = f"{errors}, fewer than {FEWEST_POOLED}"
         return [*found, Gate("band", name, 0.0, math.inf, why, vacuous=why)]
     found.append(_band(name, averaged, weight, rounded))
     return [*found, _bias(name, averaged)] if rounded else found
@@ -82,14 +88,15 @@ def pooled_ratio(shares: Sequence[Mapping[str, Any]]) -> tuple[float, list[float
     return math.sqrt(measured), [math.sqrt(d) for d in drawn]
 
 
-def _band(name: str, shares: Sequence[Mapping[str, Any]], weight: int, rounded: bool) -> Gate:
+def _band(name: str, shares: Sequence[Mapping[str, Any]], weight: float, rounded: bool) -> Gate:
     ratio, drawn = pooled_ratio(shares)
     draws = len(drawn)
     spread = statistics.stdev(map(math.log, drawn))
     width = max(math.log(POOLED_MODEL), Z_LIMIT * spread * math.sqrt(1 + 1 / draws))
     lower = math.exp(-width) if rounded else -math.inf
     reason = (
-        f"relL2 measured over predicted, pooled over {len(shares)} Cases and {weight} independent errors; allowed: "
+        f"relL2 measured over predicted, pooled over {len(shares)} Cases {_which(rounded)} and {weight:.0f} "
+        f"independent errors; allowed: "
         f"{Z_LIMIT:g} spreads of the same pool over {draws} noise draws (Student's t puts "
         f"{student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond), at least a factor {POOLED_MODEL:g} for the "
         "noise model"
@@ -126,6 +133,10 @@ def _match(name: str, shares: Sequence[Mapping[str, Any]]) -> Gate:
     )
     why = f"{limit} flips are allowed of {elements} elements" if elements <= limit else ""
     return Gate("match", name, float(differ), float(limit), reason, vacuous=why)
+
+
+def _which(rounded: bool) -> str:
+    return "whose final cast is narrower than the sum" if rounded else "that keep the sum's precision"
 
 
 def _short(value: float) -> float:

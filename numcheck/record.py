@@ -21,6 +21,7 @@ from typing import Any, Self
 import numcheck
 from numcheck import schema
 from numcheck.case import Case
+from numcheck.clock import timed
 from numcheck.errors import BadRecords
 from numcheck.verdict import Verdict
 
@@ -78,6 +79,7 @@ class Writer:
         self._torn = _ends_torn(self._file)
         self.row("run", numcheck=numcheck.__version__, facts=facts)
 
+    @timed("record")
     def row(self, kind: str, **body: Any) -> None:
         """Append one row of `kind`; prefer the methods below, which know what each kind holds."""
         self._time = max(self._time, self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

@@ -17,6 +17,7 @@ from numcheck import fresh, interpreter
 from numcheck.capability import Device
 from numcheck.difference import Difference, difference
 from numcheck.execute import Run, execute
+from numcheck.interpreter.pins import pinned
 from numcheck.order import Order
 from numcheck.sample import Sample
 from numcheck.spec import KernelSpec
@@ -205,8 +206,9 @@ def bare(spec: KernelSpec, subject: Subject) -> Run:
 
 
 def call(spec: KernelSpec, subject: Subject) -> dict[str, Tensor]:
-    """Forward outputs, then gradients, on the Sample's own tensors and the first Run's saved outputs."""
-    outputs = dict(spec.forward(**subject.sample.inputs)) if spec.forward else {}
-    if spec.vjp:
-        outputs.update(spec.vjp(**subject.sample.inputs, **subject.first.saved, **subject.sample.cotangents))
+    """Forward outputs, then gradients, on the Sample's own tensors and the first Run's saved outputs, pins in force."""
+    with pinned(spec.pins):
+        outputs = dict(spec.forward(**subject.sample.inputs)) if spec.forward else {}
+        if spec.vjp:
+            outputs.update(spec.vjp(**subject.sample.inputs, **subject.first.saved, **subject.sample.cotangents))
     return outputs

@@ -74,12 +74,14 @@ class Residual:
 
         Truth NaN: NaN is the only answer. Truth infinite: that infinity is. Truth finite: NaN is wrong, and an
         infinity too, but for one of the truth's own sign where truth and radius reach past the grid's largest
-        number (an overflow that the Contract's cast makes).
+        number (an overflow that the Contract's cast makes). Where the emulation itself overflows, anything but that
+        infinity or the grid's largest number of that sign is wrong.
         """
-        got, truth = self.got, self.truth
-        reaches = truth.abs() + self.radius > format_of(self.grid).huge
+        got, truth, emulation, huge = self.got, self.truth, self.emulation, format_of(self.grid).huge
+        reaches = truth.abs() + self.radius > huge
         overflow = torch.isinf(got) & reaches & (torch.sign(got) == torch.sign(truth))
-        finite = torch.isfinite(got) | overflow
+        short = torch.isinf(emulation) & (got * torch.sign(emulation) < huge)
+        finite = (torch.isfinite(got) | overflow) & ~short
         beyond = torch.isnan(got) | (got != truth)
         return torch.where(torch.isfinite(truth), ~finite, torch.where(torch.isnan(truth), ~torch.isnan(got), beyond))
 
@@ -119,7 +121,12 @@ class Residual:
 
     @cached_property
     def exact(self) -> bool:
-        """The predicted error is 0 at every element: nothing rounds, in any draw, jitter or the emulation."""
+        """The predicted error is 0 at every element: nothing rounds, in any draw, jitter or the emulation.
+
+        Never for FP64 outputs: the truth has FP64's own error there, and no draw tells of it.
+        """
+        if self.grid == "fp64":
+            return False
         same = (self.noise == self.truth).all() and (self.jitters == self.truth).all()
         return bool(same and (self.emulation == self.truth).all())
 
@@ -127,6 +134,17 @@ class Residual:
     def null(self) -> bool:
         """The truth is zero, up to the oracle's own FP64 rounding, beside the radius of every element."""
         return bool((self.truth.abs() <= NULL * self.radius).all())
+
+    @cached_property
+    def blind(self) -> str:
+        """Why no gate on this output could tell its values from zeros, or ""."""
+        if not bool(torch.isfinite(self.truth).any()):
+            return "no element of the truth is finite"
+        if bool(torch.isinf(self.radius).all()):
+            return "the Contract's radius is unbounded at every element: any output holds"
+        if self.null:
+            return "the truth is zero up to FP64 rounding (a null cotangent?): an output of zeros holds"
+        return ""
 
     @cached_property
     def independent(self) -> int:
@@ -140,37 +158,42 @@ class Residual:
         distinct = int(torch.unique(values).numel())
         return distinct if 2 * distinct >= values.numel() else 0
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """Root mean square of the truth."""
         return _rms(self.truth[self.plain])
 
-    @property
+    @cached_property
     def relative(self) -> float:
         """Relative L2 error against the truth; 0/0 is 0."""
         return _over(_rms(self.error), self.scale)
 
     @cached_property
     def squares(self) -> Tensor:
-        """Mean square error of each noise draw, (draws,); not below ulp^2/12 where the sum tree decides the error."""
-        squares = self.drawn.pow(2).mean(1)
-        if not self.rounded:
-            floor = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12
-            squares = squares.clamp(min=float(floor))
-        return squares
+        """Mean square error of each noise draw, (draws,).
 
-    @property
+        Where the sum tree decides the error they are raised to ulp^2/12 in the mean: a kernel rounds at least once.
+        """
+        squares = self.drawn.pow(2).mean(1)
+        if self.rounded or squares.numel() == 0 or self.error.numel() == 0:
+            return squares
+        floor, mean = ulp(self.truth[self.plain], self.grid).pow(2).mean() / 12, squares.mean()
+        if mean >= floor:
+            return squares
+        return squares * (floor / mean) if mean > 0 else floor.expand(squares.shape)
+
+    @cached_property
     def predicted(self) -> float:
         """Predicted relative L2 error: root mean square over the noise draws, over the truth's."""
         return _over(math.sqrt(float(self.squares.mean())), self.scale)
 
-    @property
+    @cached_property
     def ratio(self) -> float:
         """Measured over predicted relative L2 error; 0/0 is 1."""
         measured, predicted = _rms(self.error), math.sqrt(float(self.squares.mean()))
         return 1.0 if measured == predicted else _over(measured, predicted)
 
-    @property
+    @cached_property
     def match(self) -> float:
         """rms(output - emulation) over rms(output - truth): 0 where the emulated policy is the kernel's; 0/0 is 0."""
         return _over(_rms((self.got - self.emulation)[self.plain]), _rms(self.error))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from numcheck.case import Case
+from numcheck.clock import timed
 from numcheck.errors import InvalidSpec
 from numcheck.oracle import Input, Oracle, Output
 from numcheck.ulp import FORMATS, cast, dtype_name
@@ -138,6 +139,7 @@ class Sample:
         return move(place(value.cpu(), self.case.layout, self.case.offset), str(old.device))
 
 
+@timed("sample")
 def sample(oracle: Oracle, case: Case, device: str = "cpu", values: Mapping[str, Any] | None = None) -> Sample:
     """The tensors of `case`: inputs and cotangents by the oracle's names, on `device`.
 

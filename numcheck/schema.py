@@ -175,7 +175,7 @@ def checker(shape: Shape) -> Check:
     if "additionalProperties" in shape:
         return _mapping(checker(shape["additionalProperties"]))
     if "properties" in shape:
-        return _object(shape["required"], {k: checker(s) for k, s in shape["properties"].items()})
+        return _object(shape["required"], shape["properties"])
     least = shape.get("minimum")
 
     def leaf(value: Any) -> str:
@@ -226,20 +226,31 @@ def _mapping(entry: Check) -> Check:
     return check
 
 
-def _object(required: list[str], checks: Mapping[str, Check]) -> Check:
-    must = [(key, checks[key]) for key in required]
-    may = [(key, check) for key, check in checks.items() if key not in required]
+def _enough(shape: Shape) -> frozenset[type]:
+    """The types of which any value has this shape: a look at the type then saves the call."""
+    if "anyOf" in shape:
+        return frozenset((int, float))
+    names = shape.get("type")
+    if names in ("string", "boolean"):
+        return frozenset(_TYPES[str(names)])
+    return frozenset()
+
+
+def _object(required: list[str], shapes: Mapping[str, Shape]) -> Check:
+    checks = {key: (_enough(shape), checker(shape)) for key, shape in shapes.items()}
+    must = [(key, *checks[key]) for key in required]
+    may = [(key, *check) for key, check in checks.items() if key not in required]
 
     def check(value: Any) -> str:
         if type(value) is not dict:
             return f" is {excerpt(value)}, not an object"
-        for key, inner in must:
+        for key, enough, inner in must:
             if key not in value:
                 return f" lacks {key!r}"
-            if wrong := inner(value[key]):
+            if type(value[key]) not in enough and (wrong := inner(value[key])):
                 return f".{key}{wrong}"
-        for key, inner in may:
-            if key in value and (wrong := inner(value[key])):
+        for key, enough, inner in may:
+            if key in value and type(value[key]) not in enough and (wrong := inner(value[key])):
                 return f".{key}{wrong}"
         return ""
 

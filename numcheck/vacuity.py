@@ -9,27 +9,29 @@ not exactly these, so a flip that was seen outranks it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from numcheck.case import Case
+from numcheck.clock import timed
 from numcheck.contract import Sum
-from numcheck.errors import NumcheckError
 from numcheck.evidence import Evidence, Footprint
-from numcheck.oracle import CaseSpace
+from numcheck.oracle import Input, Output
 from numcheck.order import Order, orders
 from numcheck.reading import Recording, read
-from numcheck.sample import Sample, sample
+from numcheck.sample import Sample
 from numcheck.spec import KernelSpec
 from numcheck.ulp import cast, round_to
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Numbers = npt.NDArray[Any]
 Source = Literal["measured", "declared", "oracle"]
 Terms = Mapping[str, tuple["Tensor", int | tuple[int, ...]]]
 
@@ -41,11 +43,10 @@ ORDERS = 11
 SEVERAL = 8
 # Partial sums added up per order at most, which keeps a proof near 10 ms: fewer addresses where each is long.
 PARTIALS = 2**17
-# Sizes tried above the Case's own for one that the ownership map gives three writers.
-SEARCHED = 4096
-# Half of the one-address Cases of three spread addends are sensitive, so four seeds in a row miss one time in sixteen.
-SEEDS = 4
-_NUMPY = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+# Elements (the product of a Case's sizes) whose truth is read for a proof; 15,000 are enough to see a bf16 flip.
+ELEMENTS = 2**17
+_NATIVE = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+_WORKS_IN = {**_NATIVE, "bf16": np.float64}
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Vouched:
+    """How many values are added to one address, and who says so."""
+
+    addends: int
+    source: Source
+
+
+@dataclass(frozen=True)
 class Recorded:
     """The oracle's truth on one Sample, and the terms of each of its totals: name -> (terms, summed dims), FP64."""
 
@@ -114,48 +123,66 @@ class Recorded:
 
 
 def record(spec: KernelSpec, drawn: Sample) -> Recorded:
-    """Read the oracle's truth on a Sample and keep the terms of each total."""
+    """Read the oracle's truth on a Sample and keep the terms of each total.
+
+    Of a large Case of a problem with a batch, only as many rows are read as a proof looks at, unless a spec without a
+    forward needs the whole truth for its saved outputs.
+    """
     recording = Recording()
-    truth = read(spec.oracle, recording, drawn.exact(), None)
+    exact = drawn.exact()
+    if spec.forward is not None or not spec.oracle.saved:
+        exact = _first_rows(spec, drawn.case, exact)
+    truth = read(spec.oracle, recording, exact, None)
     return Recorded(truth, recording.terms)
 
 
-def prove(spec: KernelSpec, case: Case, terms: Terms, evidence: Evidence) -> dict[str, Proof]:
-    """One Proof for each output that `spec` computes, from its measured, declared or implied addends.
+def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The first rows of each tensor whose first axis is the batch; all of them where the Case is small."""
+    oracle = spec.oracle
+    declared: tuple[Input | Output, ...] = (*oracle.inputs, *oracle.cotangents)
+    if not oracle.batch or any(callable(d.dims) for d in declared):
+        return exact
+    others = math.prod(value for name, value in case.sizes if name != oracle.batch)
+    rows = max(1, ELEMENTS // max(1, others))
+    batched = {d.name for d in declared if not callable(d.dims) and d.dims[:1] == (oracle.batch,)}
+    return {name: tensor[:rows].contiguous() if name in batched else tensor for name, tensor in exact.items()}
 
-    terms: of `record` on the same Case.
-    """
+
+@timed("judge")
+def prove(spec: KernelSpec, case: Case, terms: Terms, evidence: Evidence) -> dict[str, Proof]:
+    """One Proof for each output that `spec` computes. terms: those of `record` on the same Case."""
     return {
-        output: _proof(spec, case, terms, output, *_known(spec, case, output, evidence.footprints.get(output)))
+        output: prove_output(spec, case, terms, output, vouched(spec, case, output, evidence.footprints.get(output)))
         for output in spec.judged
     }
 
 
-def _known(spec: KernelSpec, case: Case, output: str, footprint: Footprint | None) -> tuple[int | None, Source]:
-    """Addends that something better than the oracle vouches for, and who does."""
+def vouched(spec: KernelSpec, case: Case, output: str, footprint: Footprint | None) -> Vouched | None:
+    """The addends that something better than the oracle vouches for: the measured map or the declared one."""
     if footprint is not None and footprint.atomic:
-        return footprint.addends, "measured"
+        return Vouched(footprint.addends, "measured")
     # A claim of one writer cannot be its own excuse: where it stays unproven, the oracle's addends judge it.
-    if spec.writers is not None and spec.contract.order_of(output, case) != "single":
-        return spec.writers(case).get(output), "declared"
-    return None, "oracle"
+    if spec.writers is None or spec.contract.order_of(output, case) == "single":
+        return None
+    declared = spec.writers(case).get(output)
+    return None if declared is None else Vouched(declared, "declared")
 
 
-def _proof(spec: KernelSpec, case: Case, terms: Terms, output: str, known: int | None, source: Source) -> Proof:
-    if known is None:
-        source = "oracle"
+def prove_output(spec: KernelSpec, case: Case, terms: Terms, output: str, given: Vouched | None) -> Proof:
+    """The Proof of one output with `given` addends an address, or as many as the Contract's blocks of terms imply."""
     if output not in terms:
-        return Proof(output, 1 if known is None else known, source)
+        return Proof(output, given.addends if given else 1, given.source if given else "oracle")
     policy = spec.contract.policy(case)
     how = policy.sum_of(output)
     rows = _rows(*terms[output])
-    block = _block(rows.shape[1], how, known)
+    block = _block(rows.shape[1], how, given)
     count = math.ceil(rows.shape[1] / block)
-    bare = Proof(output, count if known is None else known, source, rows.shape[1], rows.shape[0])
+    source: Source = given.source if given else "oracle"
+    bare = Proof(output, given.addends if given else count, source, rows.shape[1], rows.shape[0])
     if min(bare.addends, count) < ADDENDS or bare.addresses == 0:
         return bare
     rows = _some(rows, max(SEVERAL, PARTIALS // count))
-    partials = _partials(rows, block)
+    partials = _partials(rows, block, how.dtype)
     sums = [_added(partials, order, how.dtype) for order in (Order(), *orders(case.key, count, ORDERS))]
     rounding = policy.rounds.get(output)
     target = rounding.dtype if rounding else spec.oracle.result(output).dtype_for(case)
@@ -171,12 +198,17 @@ def _rows(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     return moved.reshape(math.prod(moved.shape[: terms.ndim - len(dims)]), length)
 
 
-def _block(length: int, how: Sum, known: int | None) -> int:
-    """Terms in one partial sum: the Contract's block unless other addends were measured or declared."""
+def _block(length: int, how: Sum, given: Vouched | None) -> int:
+    """Terms in one partial sum: the Contract's block unless other addends were measured or declared.
+
+    Those fix a block only within limits; kernels cut by powers of two where one lies within them.
+    """
     block = how.block or 1
-    if known and math.ceil(length / block) != known:
-        return max(1, math.ceil(length / known))
-    return block
+    if given is None or given.addends == 0 or math.ceil(length / block) == given.addends:
+        return block
+    smallest = max(1, math.ceil(length / given.addends))
+    power = 1 << (smallest - 1).bit_length()
+    return power if math.ceil(length / power) == given.addends else smallest
 
 
 def _some(rows: Tensor, most: int) -> Tensor:
@@ -186,110 +218,42 @@ def _some(rows: Tensor, most: int) -> Tensor:
     return rows[torch.linspace(0, rows.shape[0] - 1, most).long()]
 
 
-def _partials(rows: Tensor, block: int) -> Tensor:
-    """Partial sums [addresses, partials] of `block` terms each."""
-    short = -rows.shape[1] % block
-    padded = torch.nn.functional.pad(rows, (0, short))
-    return padded.reshape(rows.shape[0], -1, block).sum(-1)
+def _partials(rows: Tensor, block: int, dtype: str) -> Numbers:
+    """Partial sums [addresses, partials] of `block` terms each, added in halves in `dtype` as a block's reduction does.
 
-
-def _added(partials: Tensor, order: Order, dtype: str) -> Tensor:
-    """The partials rounded to `dtype` and added one after the other in `order`, each sum rounded to `dtype`."""
-    permutation = order.permutation(partials.shape[1])
-    if dtype not in _NUMPY:
-        return _added_by_hand(partials, permutation, dtype)
+    Summed exactly they would keep low bits that a kernel's partial sums have lost, and depend on order more often.
+    """
+    width = 1 << (block - 1).bit_length()
+    count = math.ceil(rows.shape[1] / block)
+    padded = torch.nn.functional.pad(rows, (0, count * block - rows.shape[1]))
+    blocks = torch.nn.functional.pad(padded.reshape(rows.shape[0], count, block), (0, width - block))
+    sums: Numbers = round_to(blocks, dtype).numpy().astype(_WORKS_IN[dtype])
     with np.errstate(all="ignore"):
-        cast = partials.numpy()[:, permutation].astype(_NUMPY[dtype])
-        # add.accumulate is a running sum, so no pairwise tree hides the order.
-        total = np.add.accumulate(cast, axis=1)[:, -1]
+        while sums.shape[-1] > 1:
+            half = sums.shape[-1] // 2
+            sums = _held(sums[..., :half] + sums[..., half:], dtype)
+    return sums[..., 0]
+
+
+def _added(partials: Numbers, order: Order, dtype: str) -> Tensor:
+    """The partials added one after the other in `order`, each sum rounded to `dtype`; as FP64."""
+    moved = partials[:, order.permutation(partials.shape[1])]
+    with np.errstate(all="ignore"):
+        if dtype in _NATIVE:
+            # add.accumulate is a running sum, so no pairwise tree hides the order.
+            return torch.from_numpy(np.add.accumulate(moved, axis=1)[:, -1].astype(np.float64))
+        total = moved[:, 0]
+        for k in range(1, moved.shape[1]):
+            total = _held(total + moved[:, k], dtype)
     return torch.from_numpy(total.astype(np.float64))
 
 
-def _added_by_hand(partials: Tensor, permutation: list[int], dtype: str) -> Tensor:
-    total = round_to(partials[:, permutation[0]], dtype)
-    for k in permutation[1:]:
-        total = round_to(total + round_to(partials[:, k], dtype), dtype)
-    return total
+def _held(sums: Numbers, dtype: str) -> Numbers:
+    """Sums as `dtype` holds them; numpy has no bf16, whose sums are exact in FP64 before their one rounding."""
+    return sums if dtype in _NATIVE else round_to(torch.from_numpy(sums), dtype).numpy()
 
 
 def _changed(results: list[Tensor]) -> int:
     """At how many addresses some result has other bits than the first."""
     raw = torch.stack([r.contiguous().view(torch.int64) for r in results])
     return int((raw[1:] != raw[0]).any(0).sum())
-
-
-def nearest(spec: KernelSpec, case: Case, proof: Proof) -> Case | None:
-    """The Case with the fewest changed facts whose proof holds, or None where none of those tried does."""
-    for candidate in _candidates(spec, case, proof):
-        if candidate == case or spec.illegal(candidate) is not None:
-            continue
-        try:
-            terms = record(spec, sample(spec.oracle, candidate)).terms
-        except NumcheckError:
-            # A problem may refuse sizes that its space does not rule out; then this neighbour is no advice.
-            continue
-        known, source = _known(spec, candidate, proof.output, None)
-        if proof.source == "measured" and known is None:
-            known, source = max(ADDENDS, proof.addends), "measured"
-        if _proof(spec, candidate, terms, proof.output, known, source).proven:
-            return candidate
-    return None
-
-
-def advice(spec: KernelSpec, case: Case, proof: Proof) -> str:
-    """The smallest change found that would make `proof` hold, as one clause."""
-    found = nearest(spec, case, proof)
-    if found is None:
-        return f"no nearby Case is proven; where one program owns an address, claim {proof.output}='single'"
-    return "non-vacuous with " + ", ".join(_changes(case, found))
-
-
-def _candidates(spec: KernelSpec, case: Case, proof: Proof) -> Iterator[Case]:
-    """Neighbours of `case`, the nearest first: sizes only where addends are lacking, then values."""
-    for sized in _sized(spec, case.but(**{name: 1 for name, value in case.sizes if value == 0}), proof):
-        yield sized
-        yield sized.but(regime="wide")
-        most = sized.but(regime="wide", dtype="fp32")
-        yield most
-        # With few addresses even spread-out values may add exactly by chance.
-        yield from (most.but(seed=case.seed + k) for k in range(1, SEEDS + 1))
-
-
-def _sized(spec: KernelSpec, case: Case, proof: Proof) -> Iterator[Case]:
-    """`case` where it has addends enough, else with its summed size raised, or with each size raised by one step."""
-    if proof.terms == 0:
-        return
-    if proof.addends >= ADDENDS:
-        yield case
-        return
-    dims = spec.oracle.result(proof.output).dims
-    summed = [n for n, value in case.sizes if value == proof.terms and (callable(dims) or n not in dims)]
-    for name in summed or [n for n, _ in case.sizes]:
-        wanted = _wanted(spec, case, proof, name) if summed else case[name] + 1
-        value = _at_least(spec.oracle.space, name, wanted)
-        if value is not None:
-            yield case.but(**{name: value})
-
-
-def _wanted(spec: KernelSpec, case: Case, proof: Proof, name: str) -> int:
-    """The size that gives an address three addends: by the ownership map, the Contract's block, or a safe guess."""
-    if spec.writers is not None:
-        larger = range(case[name] + 1, case[name] + 1 + SEARCHED)
-        found = (v for v in larger if spec.writers(case.but(**{name: v})).get(proof.output, 0) >= ADDENDS)
-        return next(found, case[name] + SEARCHED)
-    block = spec.contract.policy(case).sum_of(proof.output).block
-    # Unknown blocks that cut the terms in two have fewer than all of them each.
-    return (ADDENDS - 1) * (block or max(1, proof.terms + 1 - proof.addends)) + 1
-
-
-def _at_least(space: CaseSpace, name: str, wanted: int) -> int | None:
-    """The smallest value of a size that the problem has and that is not below `wanted`."""
-    if name in space.choices:
-        return min((v for v in space.choices[name] if v >= wanted), default=None)
-    return wanted if name in space.sizes and wanted <= space.sizes[name][1] else None
-
-
-def _changes(case: Case, other: Case) -> Iterator[str]:
-    before = {**dict(case.sizes), "dtype": case.dtype, "regime": case.regime, "seed": case.seed}
-    after = {**dict(other.sizes), "dtype": other.dtype, "regime": other.regime, "seed": other.seed}
-    return (f"{name}={after[name]} (now {before[name]})" for name in before if after[name] != before[name])

@@ -49,7 +49,7 @@ def fp32_zeros(like: Tensor) -> Tensor:
 
 def channel_sum(terms: Tensor) -> Tensor:
     """The sum over the last axis, in an order that does not depend on the number of threads."""
-    first, *rest = terms.split(PIECE, dim=-1)
+    first, *rest = torch.split(terms, PIECE, dim=-1)
     total = first.sum(-1)
     for piece in rest:
         total += piece.sum(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from numcheck.capability import Available
 from numcheck.case import Case
@@ -20,11 +21,10 @@ def main(options: argparse.Namespace) -> int:
 def speeds(options: argparse.Namespace) -> int:
     """One row a kernel and law, then the sums."""
     from numcheck.bench import speed
-    from numcheck.draw import grid
     from numcheck.laws import LAWS
 
     device = common.prepare(options)
-    effort = profile(options.profile).on(device)
+    effort = replace(profile(options.profile).on(device), grid=options.cases, examples=options.cases)
     specs = [
         s for s in common.specs(options) if options.keyword in s.name and isinstance(s.available(device), Available)
     ]
@@ -32,8 +32,7 @@ def speeds(options: argparse.Namespace) -> int:
     rows = []
     with common.progress(work, len(work), "bench") as items:
         for law, spec in items:
-            cases = grid(spec, effort)[: options.cases]
-            rows.append(speed(law, spec, cases, effort))
+            rows.append(speed(law, spec, effort))
     if options.json:
         common.print_json([r.to_json() for r in rows])
         return 0

@@ -49,11 +49,9 @@ def judging(options: argparse.Namespace) -> dict[str, Any]:
     device = common.prepare(options)
     facts: dict[str, Any] = {"device": device, "environment": environment(device)}
     if device == "cpu" and importlib.util.find_spec("triton") is not None:
-        from numcheck import interpreter
+        from numcheck.interpreter import probe
 
-        facts["interpreter"] = [
-            {"op": p.op, "dtype": p.dtype, "status": p.status, "note": p.note} for p in interpreter.probe()
-        ]
+        facts["interpreter"] = [{"op": p.op, "dtype": p.dtype, "status": p.status, "note": p.note} for p in probe()]
     try:
         specs = common.specs(options)
     except (MissingDependency, ImportError) as error:

@@ -30,13 +30,17 @@ class OutOfBounds(NumcheckError, IndexError):
 class Memory:
     """What the programs of a session do to memory.
 
-    findings: accesses beyond the tensors that a launch was given; such lanes are not done (a load gets poison).
+    findings: accesses beyond the tensors that a launch was given, each with the storage address of the tensor that was
+    overrun; such lanes are not done (a load gets poison).
     touched: per launch, readers and writers of each address, where `measure` asks for it.
+    poisoned_integers: whether masked-off lanes of integers hold a large sentinel too; index arithmetic on it would
+    overflow, so not where overflow is checked.
     """
 
-    def __init__(self, programs: Programs, measure: bool) -> None:
+    def __init__(self, programs: Programs, measure: bool, poisoned_integers: bool) -> None:
         self.programs = programs
-        self.findings: list[str] = []
+        self._poisoned_integers = poisoned_integers
+        self.findings: list[tuple[str, int]] = []
         self.touched: list[Touched] = []
         self.patience = Patience()
         self._spans = Spans({})
@@ -78,7 +82,7 @@ class Memory:
             width = upstream._get_np_dtype(dtype).itemsize
             mask, addresses, whole = self._checked("load", ptrs, mask, width)
             if other is None and not whole:
-                other = _Handle(_lane_poison(ptrs.data.shape, dtype), dtype)
+                other = _Handle(_lane_poison(ptrs.data.shape, dtype, self._poisoned_integers), dtype)
             result = original(ptrs, mask, other, *rest, **kwargs)
             self._note(ATOMIC if self._atomic_access else READ, addresses, width)
             self.patience.read("load", addresses, result.data)
@@ -125,7 +129,7 @@ class Memory:
             width = upstream._get_np_dtype(val.dtype.scalar).itemsize
             addresses = np.asarray(ptr.data).ravel()
             if not self._spans.inside(addresses, width).all():
-                where = self._spans.describe(int(addresses[0]), width)
+                where, _ = self._spans.describe(int(addresses[0]), width)
                 raise OutOfBounds(f"{self._kernel} compares and swaps {where}; check the pointer arithmetic")
             self._note(ATOMIC, addresses, width)
             result = original(ptr, cmp, val, *rest, **kwargs)
@@ -168,30 +172,31 @@ class Memory:
         inside = self._spans.inside(pointers, width)
         if inside[on].all():
             return mask, addresses, whole
-        self._report(what, pointers[on & ~inside], width)
+        self._report(what, pointers[on & ~inside], pointers[on & inside], width)
         on = on & inside
         return _Handle(on, tl.int1), pointers[on], False
 
-    def _report(self, what: str, addresses: Any, width: int) -> None:
+    def _report(self, what: str, addresses: Any, others: Any, width: int) -> None:
         far = max((int(addresses.min()), int(addresses.max())), key=lambda a: self._spans.distance(a, width))
-        where = self._spans.describe(far, width)
-        key = (self._kernel, where.rpartition(" ")[2], what == "load")
+        where, start = self._spans.describe(far, width, int(others.flat[0]) if others.size else None)
+        key = (self._kernel, where.partition(" ")[2], what == "load")
         if key not in self._reported:
             self._reported.add(key)
             verb = {"load": "reads", "store": "writes", "atomic": "adds"}[what]
-            self.findings.append(
-                f"{self._kernel} {verb} out of bounds: {addresses.size} lane(s) of program {self.programs.current}, "
-                f"up to {where}"
+            program = self.programs.current
+            finding = (
+                f"{self._kernel} {verb} out of bounds: {addresses.size} lane(s) of program {program}, up to {where}"
             )
+            self.findings.append((finding, start))
 
 
-def _lane_poison(shape: tuple[int, ...], dtype: Any) -> Any:
+def _lane_poison(shape: tuple[int, ...], dtype: Any, integers: bool) -> Any:
     """What masked-off lanes of a load without `other` hold: undefined on a device, so a value that shows."""
     kind = upstream._get_np_dtype(dtype)
     if dtype.name in poison.LANE_BITS:
         unsigned = np.dtype(f"u{kind.itemsize}")
         return np.full(shape, poison.LANE_BITS[dtype.name], dtype=unsigned).view(kind)
-    if kind == np.bool_ or kind.itemsize == 1:
+    if kind.itemsize == 1 or not integers:
         return np.full(shape, 1, dtype=kind)
     return np.full(shape, poison.integer(kind.itemsize), dtype=kind)
 

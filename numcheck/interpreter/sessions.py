@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from numcheck.errors import Refused
 from numcheck.evidence import Footprint, Launch
-from numcheck.interpreter import repairs
+from numcheck.interpreter import repairs, speed
 from numcheck.interpreter.footprints import footprints
 from numcheck.interpreter.memory import Memory
 from numcheck.interpreter.patch import Patches
@@ -33,20 +33,24 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What interpreted kernels did: `launches` in order, `findings` of accesses out of bounds, and the footprints."""
+    """What interpreted kernels did: `launches` in order, accesses out of bounds, and the footprints."""
 
-    def __init__(self, order: Order, measure: bool) -> None:
+    def __init__(self, order: Order, measure: bool, check_overflow: bool) -> None:
         self.launches: list[Launch] = []
         self.repairs: tuple[str, ...] = tuple(repairs.REPAIRS)
         self.measure = measure
         self._programs = Programs(order)
-        self._memory = Memory(self._programs, measure)
+        self._check_overflow = check_overflow
+        self._memory = Memory(self._programs, measure, poisoned_integers=not check_overflow)
         self._running = ""
 
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """Accesses beyond the memory that a launch was given."""
-        return tuple(self._memory.findings)
+    def findings(self, outputs: Mapping[str, Tensor] | None = None) -> tuple[str, ...]:
+        """Accesses beyond the memory that a launch was given; an overrun output is named."""
+        names = {t.untyped_storage().data_ptr(): name for name, t in (outputs or {}).items()}
+        return tuple(
+            f"{text}, which is output {names[start]}" if start in names else text
+            for text, start in self._memory.findings
+        )
 
     def footprints(
         self, outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor], born: Mapping[int, int] | None = None
@@ -54,13 +58,18 @@ class Session:
         """Readers and writers of each named tensor; empty where the session did not measure."""
         return footprints(self._memory.touched, outputs, inputs, born or {})
 
-    def install(self, patches: Patches, check_overflow: bool) -> None:
+    def install(self, patches: Patches) -> None:
         """Put repairs, order, hooks and speed-ups in force on the interpreter."""
         builder = upstream.interpreter_builder
         repairs.install(patches)
+        speed.install(patches)
         self._memory.install(builder, patches)
         self._programs.install(builder, patches, self._memory.patience.start)
-        patches.set(builder, "options", dataclasses.replace(builder.options, sanitize_overflow=check_overflow))
+        # Without `debug` upstream computes the overflow checks and then drops their assertion.
+        checks = dataclasses.replace(
+            builder.options, sanitize_overflow=self._check_overflow, debug=self._check_overflow
+        )
+        patches.set(builder, "options", checks)
         patches.set(upstream.InterpretedFunction, "run", self._run(upstream.InterpretedFunction.run))
         patches.set(JITFunction, "run", _refuse_compiled)
         patches.set(Autotuner, "run", _refuse_unpinned(Autotuner.run))
@@ -98,8 +107,8 @@ def session(
 ) -> Iterator[Session]:
     """Run interpreted kernels inside: repaired, in this order, and nothing of it left afterwards.
 
-    measure: keep readers and writers of every address. check_overflow: keep the interpreter's integer overflow checks
-    (1.7 to 1.9 times slower; worth it once a Case). pins: (autotuned kernel, config index).
+    measure: keep readers and writers of every address. check_overflow: assert that no integer operation overflows, and
+    what kernels assert themselves (about 1.8 times slower; worth it once a Case). pins: (autotuned kernel, its config).
 
     Raises Refused where the repairs do not hold on this Triton, where sessions nest, and for launches of kernels that
     were compiled, autotuned without a pin, or nested; InvalidSpec for a bad pin.
@@ -119,7 +128,7 @@ def unchecked(
     """A session without asking the probes whether the repairs hold; what the probes themselves use."""
     if "cast_impl" in vars(upstream.interpreter_builder):
         raise Refused("an interpreter session is already open; sessions do not nest")
-    opened = Session(order, measure)
+    opened = Session(order, measure, check_overflow)
     patches = Patches()
     with pinned(pins):
         try:
@@ -128,7 +137,7 @@ def unchecked(
             language = upstream._patch_lang(everywhere)
             try:
                 patches.set(upstream, "_patch_lang", lambda fn: _Unpatched())
-                opened.install(patches, check_overflow)
+                opened.install(patches)
                 yield opened
             finally:
                 patches.restore()

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from numcheck.fingerprint import fingerprint, pooled, worth
-from numcheck.judge import judged_by_spread, malformed, measure, output_gates
+from numcheck.judge import malformed, measure, output_gates
 from numcheck.laws.law import Judged, Law
 from numcheck.laws.measured import Measured, found, hashes, measured, saved, where
-from numcheck.pool import pooled_gates, pooled_share
+from numcheck.pool import FEWEST_POOLED, pooled_gates, pooled_share
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
 if TYPE_CHECKING:
@@ -70,13 +70,18 @@ def output_figures(r: Residual) -> dict[str, Any]:
         "rounded": r.rounded,
         # Strings where JSON has no number.
         **{key: float(f"{value:.4g}") if abs(value) < float("inf") else str(value) for key, value in figures.items()},
-        "z": {"bias": round(r.bias.z, 3), "log": round(r.log_error.z, 3)} if judged_by_spread(r) else {},
+        "z": {"bias": round(r.bias.z, 3), "log": round(r.log_error.z, 3)} if _has_spread(r) else {},
         "pool": pooled_share(r),
     }
 
 
+def _has_spread(r: Residual) -> bool:
+    """Whether the standardised figures mean something; they are judged from FEWEST independent errors on."""
+    return r.rounded and not r.blind and r.independent >= FEWEST_POOLED
+
+
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
-    """The pooled verdict over all Cases of one generated test; None where not one of them ran."""
+    """The pooled verdict over all Cases of one generated test; None where none of them left anything to pool."""
     figures = [v.figures for _, v in judged if v.figures.get("outputs")]
     if not figures:
         return None
@@ -89,8 +94,13 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
             # An output may end on a 16-bit grid in some Cases and keep FP32 in others: two claims, two pools.
             gates += pooled_gates(name, [s for s in shares if s["rounded"] == rounded])
         own = [g for g in gates if g.output == name]
+        if not own:
+            # Exact in every Case: judged there without any tolerance, and nothing is left to pool.
+            continue
         outputs[name] = accuracy_status(own)
         ratios.update((name, g.value) for g in own if g.kind == "band" and not g.vacuous)
+    if not outputs:
+        return None
     return Verdict(
         spec.name,
         NAME,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from numcheck.execute import Run, execute
 from numcheck.reading import Readings, readings
 from numcheck.sample import Sample, exact, sample
 from numcheck.ulp import digest
+from numcheck.vacuity import record
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
         return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
     named = named_in(spec, case)
     made = sample(spec.oracle, case, device=profile.device, values=named.values if named else None)
-    run = execute(spec, made, device=profile.device)
+    alone = record(spec, made).saved(spec, made) if spec.forward is None else None
+    run = execute(spec, made, device=profile.device, saved=alone)
     if run.error:
         return everywhere(spec, blank, Status.ERROR, run.error, run)
     policy = spec.contract.policy(case)
@@ -97,7 +100,8 @@ def hashes(run: Run) -> dict[str, str]:
 def found(spec: KernelSpec, run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdict]:
     """`outputs`, failed by what the guards found: a finding fails the outputs that it names, or else all of them."""
     for finding in run.findings:
-        named = [name for name in spec.judged if name in finding.replace("'", " ").replace(":", " ").split()]
+        mentioned = re.findall(r"output (\w+)", finding)
+        named = [name for name in spec.judged if name in mentioned]
         for name in named or spec.judged:
             old = outputs[name]
             why = f"{finding}; {old.why}" if old.why else finding

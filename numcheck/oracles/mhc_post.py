@@ -27,7 +27,7 @@ from typing import Any
 
 from numcheck.case import Case
 from numcheck.contract import Rounding, Rounds
-from numcheck.oracle import Cancellation, CaseSpace, Input, Oracle, Output, Reading
+from numcheck.oracle import Cancellation, CaseSpace, Input, Oracle, Output, Reading, Relation
 
 COEFFICIENT = "fp32"
 
@@ -112,6 +112,27 @@ def _cancels(name: str, post: float, exact: float, seed: int = 0) -> Cancellatio
 # 1.003 in FP32 is 1 + 25166 * 2^-23, so what is left is that multiple of 2^-23, and its bf16 cast 0.0030059814453125.
 _REPORTED = 25166 * 2.0**-23
 
+# Which axis of each tensor counts the streams that are read from, those that are written to, and the features.
+_AXES = {
+    "sources": {"residual": 1, "comb": 1, "d_residual": 1, "d_comb": 1},
+    "streams": {"post": 1, "comb": 2, "d_out": 1, "out": 1, "d_post": 1, "d_comb": 2},
+    "features": {"x": 1, "residual": 2, "d_out": 2, "out": 2, "d_x": 1, "d_residual": 2},
+}
+
+
+def _turned(what: str, size: str) -> Relation:
+    """The `what` in another order give the same results in that order, up to the order of sums over them."""
+    axes = _AXES[what]
+
+    def turn(tensors: dict[str, Any], by: int) -> dict[str, Any]:
+        return {name: t.roll(by, axes[name]) if name in axes else t for name, t in tensors.items()}
+
+    def transform(case: Case, tensors: dict[str, Any]) -> dict[str, Any] | None:
+        return turn(tensors, 1) if case[size] > 1 else None
+
+    return Relation(f"{what} in another order", transform, lambda case, outputs: turn(outputs, -1), exact=False)
+
+
 _SPACE = CaseSpace(
     sizes={"S": (1, 4), "H": (1, 8), "D": (1, 4096)},
     choices={"H": (1, 2, 4, 8)},
@@ -165,5 +186,6 @@ mhc_post = Oracle(
         _cancels("reported", 1.003, _REPORTED),
         *(_cancels(f"2^-{k}", 1.0 + 2.0**-k, 2.0**-k, seed=k) for k in (6, 8, 10, 12)),
     ),
+    relations=(_turned("sources", "H"), _turned("streams", "H"), _turned("features", "D")),
     source="arXiv 2409.19606 and 2512.24880; rounding policy of xtuner pull request 2260; VJP derived in this file",
 )

@@ -33,11 +33,13 @@ class Ball:
     value: Tensor
     radius: Tensor
     unit: float = FP64_UNIT
+    # Known to have radius 0 everywhere, which saves most of the work of a product.
+    sure: bool = False
 
     @classmethod
     def exact(cls, value: Tensor, unit: float = FP64_UNIT) -> Ball:
         """The ball of radius 0 around `value`."""
-        return cls(value, torch.zeros_like(value), unit)
+        return cls(value, value.new_zeros(()).expand(value.shape), unit, sure=True)
 
     @property
     def shape(self) -> torch.Size:
@@ -58,15 +60,15 @@ class Ball:
     @property
     def bound(self) -> Tensor:
         """The largest magnitude in the ball."""
-        return self.value.abs() + self.radius
+        return self.value.abs() if self.sure else self.value.abs().add_(self.radius)
 
     @property
     def T(self) -> Ball:
-        return Ball(self.value.T, self.radius.T, self.unit)
+        return Ball(self.value.T, self.radius.T, self.unit, self.sure)
 
     @property
     def mT(self) -> Ball:
-        return Ball(self.value.mT, self.radius.mT, self.unit)
+        return Ball(self.value.mT, self.radius.mT, self.unit, self.sure)
 
     def rounded(self, to: Rounding) -> Ball:
         """Every number of the ball rounded: rounding is monotone, so the ends bound it and nothing is lost.
@@ -89,10 +91,10 @@ class Ball:
         return len(self.value)
 
     def __getitem__(self, index: Any) -> Ball:
-        return Ball(self.value[index], self.radius[index], self.unit)
+        return Ball(self.value[index], self.radius[index], self.unit, self.sure)
 
     def __neg__(self) -> Ball:
-        return Ball(-self.value, self.radius, self.unit)
+        return Ball(-self.value, self.radius, self.unit, self.sure)
 
     def __add__(self, other: Any) -> Any:
         return _function("add")(self, other)
@@ -141,6 +143,14 @@ class Ball:
 
     def __ge__(self, other: Any) -> Any:
         return _function("ge")(self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return _function("eq")(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _function("ne")(self, other)
+
+    __hash__ = object.__hash__
 
     def __getattr__(self, name: str) -> Any:
         """A tensor method that the table knows: `ball.sum(-1)` is `torch.sum(ball, -1)`."""

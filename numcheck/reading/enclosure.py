@@ -22,9 +22,10 @@ FUNCTION_ULPS = 3.0
 
 
 def ball_of(x: Any, unit: float = FP64_UNIT) -> Ball:
+    """`x` as a Ball; numbers and tensors (masks and integers too) are exact."""
     if isinstance(x, Ball):
         return x
-    return Ball.exact(x if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.float64), unit)
+    return Ball.exact(torch.as_tensor(x, dtype=torch.float64), unit)
 
 
 def _pair(a: Any, b: Any) -> tuple[Ball, Ball, float]:
@@ -34,8 +35,12 @@ def _pair(a: Any, b: Any) -> tuple[Ball, Ball, float]:
 
 def _computed(value: Tensor, radius: Tensor, unit: float, roundings: float | Tensor = 1.0) -> Ball:
     """A result that was rounded `roundings` times, each by at most unit * |result| (FP64's own error included)."""
+    share = roundings * unit + 2 * FP64_UNIT
+    if math.isfinite(float(value.sum() + radius.sum())):
+        return Ball(value, value.abs().add_(radius).mul_(share).add_(radius), unit)
+    # An exact infinity is not uncertain; a NaN radius around a number means that nothing is known.
     size = torch.where(torch.isfinite(value), value.abs() + radius, 0.0)
-    radius = radius + size * (roundings * unit + 2 * FP64_UNIT)
+    radius = radius + size * share
     return Ball(value, torch.where(torch.isnan(radius) & ~torch.isnan(value), math.inf, radius), unit)
 
 
@@ -44,8 +49,8 @@ def structural(move: Callable[[Tensor], Any], x: Any) -> Any:
     ball = ball_of(x)
     value, radius = move(ball.value), move(ball.radius)
     if isinstance(value, tuple | list):
-        return tuple(Ball(v, r, ball.unit) for v, r in zip(value, radius, strict=True))
-    return Ball(value, radius, ball.unit)
+        return tuple(Ball(v, r, ball.unit, ball.sure) for v, r in zip(value, radius, strict=True))
+    return Ball(value, radius, ball.unit, ball.sure)
 
 
 def _join(join: Callable[..., Tensor], tensors: Iterable[Any], dim: int = 0) -> Ball:
@@ -66,8 +71,15 @@ def _subtract(a: Any, b: Any, *, alpha: float = 1) -> Ball:
 
 def _multiply(a: Any, b: Any) -> Ball:
     a, b, unit = _pair(a, b)
-    radius = a.value.abs() * b.radius + a.radius * (b.value.abs() + b.radius)
-    return _computed(a.value * b.value, radius, unit)
+    value = a.value * b.value
+    if a.sure and b.sure:
+        radius = value.new_zeros(()).expand(value.shape)
+    elif a.sure or b.sure:
+        sure, ball = (a, b) if a.sure else (b, a)
+        radius = sure.value.abs() * ball.radius
+    else:
+        radius = a.value.abs() * b.radius + a.radius * b.bound
+    return _computed(value, radius, unit)
 
 
 def _divide(a: Any, b: Any) -> Ball:
@@ -190,15 +202,15 @@ def _softplus(x: Any) -> Ball:
     return _computed(value, radius, ball.unit, 4 * FUNCTION_ULPS + 2 * ball.bound)
 
 
-def _silu(x: Any) -> Ball:
+def _silu(x: Any, **_: Any) -> Ball:
     return _multiply(x, _sigmoid(x))
 
 
-def _relu(x: Any) -> Ball:
+def _relu(x: Any, **_: Any) -> Ball:
     return _clamp(x, min=0.0)
 
 
-def _softmax(x: Any, dim: int = -1, **_: Any) -> Ball:
+def _softmax(x: Any, dim: int = -1, *_: Any, **__: Any) -> Ball:
     """exp(x - m) / sum: m may be any number, so it is taken as the value's own maximum, exactly."""
     ball = ball_of(x)
     powers = _exp(_subtract(ball, ball.value.amax(dim, keepdim=True)))
@@ -373,6 +385,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mm": _matmul,
     "bmm": _matmul,
     "einsum": _einsum,
+    "eq": lambda a, b: _compare("eq", a, b),
+    "ne": lambda a, b: _compare("ne", a, b),
     "lt": lambda a, b: _compare("lt", a, b),
     "le": lambda a, b: _compare("le", a, b),
     "gt": lambda a, b: _compare("gt", a, b),

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from numcheck.case import Case
+from numcheck.clock import timed
 from numcheck.contract import Policy
 from numcheck.errors import InvalidSpec
 from numcheck.oracle import Oracle
+from numcheck.reading.derived import autograd
 from numcheck.reading.kinds import Emulation, Key, Noise, Radius, Spread, Truth
+from numcheck.reading.watch import unnamed
 
 # Jittered emulations behind a flip rate. Flips are rare (2^-16 of 16-bit results), so four suffice to tell none
 # from some; the match gate adds the Poisson quantile.
@@ -42,6 +44,7 @@ class Readings:
     radius: dict[str, Tensor]
 
 
+@timed("oracle")
 def read(
     oracle: Oracle, reading: Any, exact: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
@@ -66,6 +69,7 @@ def read(
     return {name: reading.leave(value) for name, value in results.items()}
 
 
+@timed("oracle")
 def readings(
     oracle: Oracle,
     policy: Policy,
@@ -74,38 +78,26 @@ def readings(
     saved: Mapping[str, Tensor] | None = None,
     jitters: int = JITTERS,
 ) -> Readings:
-    """All readings of `sample` under `policy`, with `draws` noise draws; the seeds come from the Case's hash."""
+    """All readings of `sample` under `policy`, with `draws` noise draws; the seeds come from the Case's hash.
+
+    An oracle that sums without `read.total` is read all the same, with wider draws: name sums for sharper gates.
+    """
     exact, seed = sample.exact(), int(sample.case.key, 16)
+    truth = read(oracle, Truth(), exact, saved)
+    _shaped(oracle, sample.case, truth)
     shared: dict[Key, Spread] = {}
+    if unnamed(oracle, exact):
+        # No tree is declared for such a sum, so what the accumulators do to a result is drawn from its worst case.
+        bare = read(oracle, Radius(policy.with_rounds({})), exact, saved)
+        shared = {("held", name, 0): (None, 2 * radius) for name, radius in bare.items()}
     emulation = read(oracle, Emulation(policy, shared=shared), exact, saved)
     return Readings(
-        truth=read(oracle, Truth(), exact, saved),
+        truth=truth,
         emulation=emulation,
         noise=tuple(read(oracle, Noise(policy, seed + k, shared), exact, saved) for k in range(draws)),
         jitters=tuple(read(oracle, Emulation(policy, seed + STRIDE + k, shared), exact, saved) for k in range(jitters)),
         radius=read(oracle, Radius(policy), exact, saved),
     )
-
-
-def autograd(oracle: Oracle, reading: Any, exact: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The gradients by FP64 autograd of the forward's truth, each then read at its own point."""
-    wanted = [g.name for g in oracle.gradients]
-    leaves = {i.name: exact[i.name].clone() for i in oracle.inputs}
-    for name in wanted:
-        leaves[name.removeprefix("d_")].requires_grad_()
-    with torch.enable_grad():
-        outputs = oracle.forward(Truth(), **leaves)
-    roots = [c.name.removeprefix("d_") for c in oracle.cotangents]
-    found = torch.autograd.grad(
-        [outputs[r] for r in roots],
-        [leaves[n.removeprefix("d_")] for n in wanted],
-        [exact["d_" + r] for r in roots],
-        allow_unused=True,
-    )
-    return {
-        name: reading.at(name, reading.enter(torch.zeros_like(leaves[name.removeprefix("d_")]) if g is None else g))
-        for name, g in zip(wanted, found, strict=True)
-    }
 
 
 def _declared(oracle: Oracle, part: str, returned: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:
@@ -114,3 +106,10 @@ def _declared(oracle: Oracle, part: str, returned: Mapping[str, Any], names: lis
             f"oracle {oracle.name}: {part} returned {', '.join(returned) or 'nothing'}, it declares {', '.join(names)}"
         )
     return {name: returned[name] for name in names}
+
+
+def _shaped(oracle: Oracle, case: Case, truth: Mapping[str, Tensor]) -> None:
+    for output in oracle.results:
+        got, declared = tuple(truth[output.name].shape), output.shape(case)
+        if got != declared:
+            raise InvalidSpec(f"oracle {oracle.name}: {output.name} has shape {got}, it declares {declared}")

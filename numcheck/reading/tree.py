@@ -18,6 +18,8 @@ from numcheck.ulp import disturbance, format_of, round_to, ulp, unit_roundoff
 REPLAYED = 32
 # A tf32 input keeps 11 significant bits, so a product of two keeps 22; its rounding is 2^-11 relative.
 TF32_PRECISION = 11
+# Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache.
+CHUNK = 2**14
 
 
 def last(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
@@ -42,9 +44,13 @@ def replay(terms: Tensor, how: Sum) -> Tensor:
         return terms.sum(-1)
     if how.products:
         terms = round_to(terms, how.dtype)
+    # FP64 holds a sum of two numbers of p bits well enough to round it again where 2 p + 2 <= 53 (Figueroa 1995).
+    twice = how.products and 2 * format_of(how.dtype).precision + 2 <= format_of("fp64").precision
     total = round_to(terms[..., 0], how.dtype, how.rounding)
     for k in range(1, terms.shape[-1]):
-        total = round_to(_add_to_odd(total, terms[..., k]), how.dtype, how.rounding)
+        term = terms[..., k]
+        added = total + term if twice and how.rounding == "nearest" else _add_to_odd(total, term)
+        total = round_to(added, how.dtype, how.rounding)
     return total
 
 
@@ -54,15 +60,27 @@ def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
     Each partial sum rounds with variance ulp^2 / 12 where it is not representable; truncation adds a mean of
     -ulp / 2 towards zero. "any" is bounded by the chain, unless no order at all could round.
     """
-    if how.dtype == "fp64" or terms.shape[-1] == 0:
+    shape, count = terms.shape[:-1], terms.shape[-1]
+    if how.dtype == "fp64" or terms.numel() == 0:
         return None, None
+    rows = torch.split(terms.reshape(-1, count), max(1, CHUNK // count))
+    means, variances = zip(*(_moments(part, how) for part in rows), strict=True)
+    mean, variance = torch.cat(means).reshape(shape), torch.cat(variances).reshape(shape)
+    # A sum of what is not finite has no spread: it is what it is.
+    variance = torch.where(torch.isfinite(variance), variance, 0.0)
+    return _none_if_zero(mean), _none_if_zero(variance.sqrt())
+
+
+def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the error of each row's sum."""
     mean = terms.new_zeros(terms.shape[:-1])
     variance = mean.clone()
     if how.dot == "tf32":
         variance += _tf32_variance(terms)
     if how.products:
-        variance += (disturbance(terms, how.dtype) ** 2).sum(-1) / 12
-        terms = round_to(terms, how.dtype)
+        rounded = round_to(terms, how.dtype)
+        variance += _variance(terms, rounded, how.dtype)
+        terms = rounded
     else:
         # The first addend of a fused chain is a plain product: the partial sum that it makes rounds too.
         mean, variance = _count(mean, variance, terms[..., :1], how)
@@ -70,7 +88,7 @@ def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
         mean, variance = _count(mean, variance, partial, how)
     if how.tree != "sequential" or how.block:
         variance = torch.maximum(variance, _unordered(terms, variance, how))
-    return _none_if_zero(mean), _none_if_zero(variance.sqrt())
+    return mean, variance
 
 
 def growth(how: Sum, count: int) -> float:
@@ -106,30 +124,44 @@ def _partials(terms: Tensor, how: Sum) -> list[Tensor]:
     if how.block:
         blocks = -(-count // how.block)
         padded = torch.nn.functional.pad(terms, (0, blocks * how.block - count))
-        inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block))
+        inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block), how)
         outside = _partials(sums, Sum(how.dtype, how.tree))
         return [p.flatten(-2) for p in inside] + outside
     if how.tree == "pairwise":
-        return _pairwise(terms)[0]
-    return [terms.cumsum(-1)[..., 1:]]
+        return _pairwise(terms, how)[0]
+    # A term of zero adds no rounding, so its partial sum is not counted a second time.
+    return [terms.cumsum(-1)[..., 1:].masked_fill_(terms[..., 1:] == 0, 0.0)]
 
 
-def _pairwise(terms: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Partial sums of neighbours, level by level, and the sum itself."""
+def _pairwise(terms: Tensor, how: Sum) -> tuple[list[Tensor], Tensor]:
+    """Partial sums of neighbours before they round, level by level, and the sum itself.
+
+    The next level takes them rounded, so that the zeros which fill a block up add nothing.
+    """
     levels = []
     while terms.shape[-1] > 1:
         if terms.shape[-1] % 2:
             terms = torch.nn.functional.pad(terms, (0, 1))
         terms = terms[..., 0::2] + terms[..., 1::2]
         levels.append(terms)
+        terms = round_to(terms, how.dtype)
     return levels, terms[..., 0]
 
 
 def _count(mean: Tensor, variance: Tensor, partial: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
-    step = disturbance(partial, how.dtype)
     if how.rounding == "truncate":
-        mean = mean - (step * torch.sign(partial)).sum(-1) / 2
-    return mean, variance + (step**2).sum(-1) / 12
+        step = disturbance(partial, how.dtype, "truncate")
+        return mean - (step * torch.sign(partial)).sum(-1) / 2, variance + (step**2).sum(-1) / 12
+    return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype)
+
+
+def _variance(x: Tensor, rounded: Tensor, dtype: str) -> Tensor:
+    """Variance of rounding each `x`, summed: `numcheck.ulp.disturbance` squared, of values that are rounded already."""
+    step, error = ulp(x, dtype), (x - rounded).abs_()
+    certain = error + error == step
+    exact = error == 0
+    uniform = step.square_().mul_(1 / 12).masked_fill_(exact, 0.0)
+    return torch.where(certain, error.square_(), uniform).sum(-1)
 
 
 def _tf32_variance(terms: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +50,12 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
+@functools.cache
 def _templates() -> Environment:
+    """The templates, compiled once a process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from numcheck.report import svg, text
+    from numcheck.report import failures, ledger, svg, text
 
     templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -64,13 +66,14 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals |= {
-        "anchor": text.anchor,
         "breakable": _breakable,
         "count": text.count,
         "glyphs": text.GLYPHS,
+        "rung_glyphs": text.RUNG_GLYPHS,
         "scale": svg.scale(),
         "share": svg.share,
-        "ceil": math.ceil,
+        "shown": failures.SHOWN,
+        "table_rows": ledger.ROWS,
     }
     return templates
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from numcheck.record import Row, replay_line
 from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
-from numcheck.report.text import facts_of, figure, number, short
+from numcheck.report.text import anchor, facts_of, figure, number, short
 
 WORST = ("ERROR", "FAIL")
 # Failures shown in full, and further failing Cases listed under each: the rest is counted, and is in the records.
@@ -63,6 +63,7 @@ class Failure:
     replay: str
     others: list[tuple[str, str]]
     pooled: bool = False
+    anchor: str = ""
 
 
 def failures(chosen: Selection) -> list[Failure]:
@@ -86,7 +87,22 @@ def failures(chosen: Selection) -> list[Failure]:
         for kernel, law, place, row in chosen.outcomes
         if row["status"] in WORST and (kernel, law, place) not in told
     ]
-    return sorted(found, key=lambda f: (WORST.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
+    found.sort(key=lambda f: (WORST.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
+    return list(_anchored(found))
+
+
+def _anchored(found: list[Failure]) -> Iterator[Failure]:
+    """The first failure of a claim carries the claim's anchor."""
+    seen: set[str] = set()
+    for failure in found:
+        place = claim_anchor(failure.kernel, failure.law, failure.place)
+        yield failure if place in seen else replace(failure, anchor=place)
+        seen.add(place)
+
+
+def claim_anchor(kernel: Kernel, law: str, place: Place) -> str:
+    """Where the page tells the failure of a claim."""
+    return anchor("claim", kernel.specs, kernel.spec, law, place.name)
 
 
 def _failure(bad: list[Judged], smaller: list[Judged], judged: int) -> Failure:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from numcheck.finding import same
 from numcheck.record import replay_line
 from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
-from numcheck.report.text import same, short
+from numcheck.report.text import short
 
 # Rows of one table: the rest is counted.
 ROWS = 200
@@ -121,7 +122,7 @@ class Beside:
 
 def side_by_side(chosen: Selection) -> list[Beside]:
     """Cases judged on two devices: does the status agree, and do the bits?"""
-    seen: dict[tuple[Kernel, str, str], dict[Place, Judged]] = defaultdict(dict)
+    seen: dict[tuple[Kernel, str, Hashable], dict[Place, Judged]] = defaultdict(dict)
     several = len({judged.place for judged in chosen.cases}) > 1
     for judged in chosen.cases if several else ():
         seen[judged.kernel, judged.law, same(judged.row["case"])][judged.place] = judged

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.report import failures, gates, ladder, ledger, provenance, summary
+from numcheck.report import failures, gates, ladder, ledger, near, provenance, summary
+from numcheck.report.near import Near
 from numcheck.report.selection import Kernel, Selection, select
+from numcheck.report.summary import Cell
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,12 @@ class Page:
     failures: list[failures.Failure]
     kernels: list[gates.KernelView]
     ladders: list[ladder.Ladder]
+    rungs: tuple[list[str], list[str]]
     order_dependent: list[ladder.OrderDependent]
     vacuous: list[ledger.Vacuous]
     vacuous_gates: list[ledger.Vacuous]
     skips: list[ledger.Skip]
-    near: list[gates.Near]
+    near: list[Near]
     beside: list[ledger.Beside]
     certificates: list[provenance.Certificate]
     fingerprints: list[provenance.Fingerprint]
@@ -33,27 +36,38 @@ class Page:
     seconds: list[tuple[str, float]]
     troubles: list[provenance.Trouble]
     rows: int
+    anchors: frozenset[str]
+
+    def link(self, cell: Cell) -> str:
+        """Where a cell of the matrix leads: to its failure, or to its kernel's pictures; "" where there is neither."""
+        failure = failures.claim_anchor(cell.kernel, cell.law, cell.place)
+        pictures = gates.kernel_anchor(cell.kernel, cell.place)
+        return next((wanted for wanted in (failure, pictures) if wanted in self.anchors), "")
 
 
 def build(records: Records) -> Page:
     """The page that these records make."""
     chosen = select(records)
     found = findings(records)
-    views, near = gates.kernels(chosen)
+    tally, lowest = gates.tally(chosen)
+    views = gates.kernels(chosen, tally, lowest)
+    climbed = ladder.ladders(chosen)
+    broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
         summary=summary.summarise(chosen, found),
         notes=_notes(chosen),
-        failures=failures.failures(chosen),
+        failures=broken,
         kernels=views,
-        ladders=ladder.ladders(chosen),
+        ladders=climbed,
+        rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),
         vacuous=empty,
         vacuous_gates=empty_gates,
         skips=ledger.skips(chosen),
-        near=near,
+        near=near.nearest(tally),
         beside=ledger.side_by_side(chosen),
         certificates=provenance.certificates(records),
         fingerprints=provenance.fingerprints(chosen),
@@ -61,6 +75,7 @@ def build(records: Records) -> Page:
         seconds=provenance.seconds(chosen),
         troubles=provenance.troubles(records, found, chosen),
         rows=len(records.rows),
+        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
     )
 
 

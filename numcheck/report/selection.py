@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from numcheck.record import Records, Row
 
@@ -15,8 +15,7 @@ LAWS = ("bitwise", "accuracy", "cancellation", "invariance", "edges", "memory", 
 JUDGED = ("regression", "grid", "draw")
 
 
-@dataclass(frozen=True, order=True)
-class Place:
+class Place(NamedTuple):
     """The device that a verdict was reached on: all CPUs are one place, GPUs go by name."""
 
     rank: int
@@ -27,16 +26,14 @@ CPU = Place(0, "CPU")
 UNKNOWN = Place(2, "unknown device")
 
 
-@dataclass(frozen=True, order=True)
-class Kernel:
+class Kernel(NamedTuple):
     """A spec of a specs module."""
 
     specs: str
     spec: str
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """One verdict that counts."""
 
     kernel: Kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from numcheck.finding import Finding
 from numcheck.report.selection import CPU, Kernel, Place, Selection, law_order
-from numcheck.report.text import anchor, count
+from numcheck.report.text import count
 
 # Of many Cases some may be vacuous without harm, so a cell shows what they prove together, not the worst of them.
 TELLING = ("ERROR", "FAIL", "ORDER_DEPENDENT", "PASS", "VACUOUS", "UNAVAILABLE")
@@ -40,11 +40,6 @@ class Cell:
     def parts(self) -> list[tuple[str, int]]:
         """Status and count, the most telling first."""
         return [(s, self.counts[s]) for s in TELLING if self.counts[s]]
-
-    @property
-    def anchor(self) -> str:
-        """Where in the page its failures or its pictures are."""
-        return anchor("claim", self.kernel.specs, self.kernel.spec, self.law, self.place.name)
 
 
 @dataclass(frozen=True)

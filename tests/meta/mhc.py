@@ -24,7 +24,12 @@ Change = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 def mhc(
-    name: str = "right", *, rounds: tuple[str, ...] = (), truncate: bool = False, change: Change | None = None, **fields: Any
+    name: str = "right",
+    *,
+    rounds: tuple[str, ...] = (),
+    truncate: bool = False,
+    change: Change | None = None,
+    **fields: Any,
 ) -> KernelSpec:
     """mHC post that rounds the points `rounds` to bf16 besides its output cast, or truncates that cast, or whose
     outputs go through `change`."""

@@ -12,9 +12,10 @@ from torch import Tensor
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Sum
 
 BLOCK = 16
-# One row, three blocks, values spread over powers of two: the smallest Case on which order shows.
-THREE_BLOCKS = Case.of(S=1, D=2 * BLOCK + 1)
-TWO_BLOCKS = Case.of(S=1, D=2 * BLOCK)
+# One row, three blocks, values spread over powers of two: the smallest Case on which order shows. Half of all seeds
+# add up exactly in every order; this one does not, and the proof knows it.
+THREE_BLOCKS = Case.of(S=1, D=2 * BLOCK + 1, seed=2)
+TWO_BLOCKS = THREE_BLOCKS.but(D=2 * BLOCK)
 
 
 def _forward(read: Any, x: Any) -> dict[str, Any]:

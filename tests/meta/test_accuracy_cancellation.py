@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from numcheck import Case, KernelSpec
+from numcheck.errors import InvalidSpec
 from numcheck.execute import execute
 from numcheck.laws.accuracy import ACCURACY
 from numcheck.laws.cancellation import CANCELLATION
@@ -65,3 +69,27 @@ def test_the_old_policy_fails_accuracy_under_the_fp32_contract_and_passes_under_
     assert verdict.outputs["out"].status is Status.FAIL
     assert ACCURACY.judge(OLD_KERNEL.but(contract=OLD), REPORTED.case, QUICK).status is Status.PASS
     assert ACCURACY.judge(mhc(), REPORTED.case, QUICK).status is Status.PASS
+
+
+def test_an_oracle_that_misses_the_stated_result_is_an_error() -> None:
+    wrong = replace(REPORTED, exact={"out": [[[0.003], [0.0]]]})
+    spec = mhc().but(oracle=replace(mhc_post, cancellations=(wrong,)))
+    verdict = CANCELLATION.judge(spec, REPORTED.case, QUICK)
+    assert verdict.status is Status.ERROR
+    assert "but the exact result is stated as [0.003, 0.0]" in verdict.outputs["out"].why
+
+
+def test_two_cancellations_need_two_cases() -> None:
+    with pytest.raises(InvalidSpec, match="share one Case"):
+        replace(mhc_post, cancellations=(REPORTED, replace(REPORTED, name="twin")))
+
+
+def test_a_result_that_nothing_cancels_is_left_out() -> None:
+    """post, comb and data of one sign: sums as large as their terms."""
+    case = Case.of(S=1, H=2, D=8, dtype="bf16", regime="ones")
+    assert CANCELLATION.judge(mhc(), case, QUICK).outputs["out"].status is Status.VACUOUS
+
+
+def test_a_nan_does_not_survive() -> None:
+    spec = mhc("nan", change=lambda outputs: {name: t * torch.nan for name, t in outputs.items()})
+    assert CANCELLATION.judge(spec, REPORTED.case, QUICK).outputs["out"].status is Status.FAIL

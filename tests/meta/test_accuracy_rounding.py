@@ -40,10 +40,27 @@ def test_undeclared_rounding_fails_where_a_flat_cap_passes(spec: KernelSpec) -> 
 def test_match_alone_sees_it_nearly_always(spec: KernelSpec) -> None:
     """A rounding that a wider Contract would hide from the ceiling still changes a third of the elements."""
     seen = sum(
-        any(g.kind == "match" and g.output == "out" and not g.held for g in ACCURACY.judge(spec, hundred(s), QUICK).gates)
+        any(
+            g.kind == "match" and g.output == "out" and not g.held
+            for g in ACCURACY.judge(spec, hundred(s), QUICK).gates
+        )
         for s in range(10)
     )
     assert seen >= 8
+
+
+@pytest.mark.parametrize("missing", OLD_POINTS)
+def test_a_declared_rounding_that_is_missing_fails(missing: str) -> None:
+    """A kernel that is more exact than it says is not what it says: the ceiling cannot see it, the match can."""
+    spec = mhc("not " + missing, rounds=tuple(p for p in OLD_POINTS if p != missing), contract=OLD)
+    judged = [(case, ACCURACY.judge(spec, case, QUICK)) for case in map(hundred, range(5))]
+    pooled = ACCURACY.pool(spec, judged)
+    assert pooled is not None
+    # The four elements of d_post are too few in each Case, so it is the pool that sees them.
+    verdicts = [pooled] if missing == "d_post" else [v for _, v in judged]
+    failed = [g for v in verdicts for g in v.gates if not g.held]
+    expected = {"post": "out", "comb": "out", "px": "out", "mix": "out"}.get(missing, missing)
+    assert any((g.kind, g.output) == ("match", expected) for g in failed)
 
 
 def test_a_failure_names_the_worst_element_and_each_gate_its_reason() -> None:

@@ -6,15 +6,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from numcheck import Case, KernelSpec
+from numcheck import Case, KernelSpec, interpreter
 from numcheck.execute import execute
 from numcheck.laws.bitwise import BITWISE
 from numcheck.order import Order, orders
 from numcheck.profile import CI, QUICK
 from numcheck.sample import sample
 from numcheck.verdict import OutputVerdict, Status
-from tests.meta import row_sum as problem
-from tests.meta.row_sum import ATOMIC, LANES, ONE_PROGRAM, ORDERED, RACY, STALE, THREE_BLOCKS, TORCH, TWO_BLOCKS, spec
+
+interpreter.enable()
+
+from tests.meta import row_sum as problem  # noqa: E402
+from tests.meta.row_sum import (  # noqa: E402
+    ATOMIC,
+    LANES,
+    ONE_PROGRAM,
+    ORDERED,
+    RACY,
+    STALE,
+    THREE_BLOCKS,
+    TORCH,
+    TWO_BLOCKS,
+    spec,
+)
 
 
 def judged(kernel: KernelSpec, case: Case = THREE_BLOCKS) -> OutputVerdict:
@@ -103,6 +117,16 @@ def test_memory_that_is_not_zeroed_first_is_caught_in_spite_of_an_any_promise() 
     found = judged(STALE)
     assert found.status is Status.FAIL
     assert "in the same order of programs" in found.why
+
+
+def large_by_atomics(x: Tensor) -> dict[str, Tensor]:
+    return problem.atomic(x) if x.numel() > 200 else problem.ordered(x)
+
+
+def test_a_kernel_that_is_only_ordered_while_small_fails_on_the_large_case_that_always_runs() -> None:
+    claim = ORDERED.but(forward=large_by_atomics)
+    assert judged(claim, THREE_BLOCKS).status is Status.PASS
+    assert BITWISE.judge(claim, BITWISE.cases(claim)[0], QUICK).status is Status.FAIL
 
 
 class Remembers:

@@ -118,9 +118,9 @@ def bitwise(spec: str, case: Case, device: str = "cpu") -> Verdict:
         else:
             outputs[name] = OutputVerdict(Status.PASS)
     seen = {o: (h,) for o, h in hashes(spec, case).items()}
-    names = [("same process", 2), ("program order and lanes", 6), ("dirty memory", 1)]
-    names += [("busy second stream", 4), ("graph replay", 4)] if device == "cuda" else [("thread counts", 2)]
-    rungs = [Rung(n, r, seen, flipped if n.startswith("program") else {}) for n, r in names]
+    names = [("same process", 2), ("permuted order", 6), ("new allocation, dirty memory", 1)]
+    names += [("other work on the device", 4), ("graph replay", 4)] if device == "cuda" else [("thread counts", 2)]
+    rungs = [Rung(n, r, seen, flipped if n == "permuted order" else {}) for n, r in names]
     if case["S"] == 5 and case.seed % 3 == 0:
         rungs.append(Rung("fresh process", 1, seen))
     return Verdict(spec, "bitwise", CLAIMS["bitwise"], outputs, rungs=tuple(rungs),
@@ -146,7 +146,16 @@ def accuracy(spec: str, case: Case, device: str = "cpu") -> Verdict:
     rng = random.Random(f"{spec}/{case.key}/{device}")
     outputs = {name: OutputVerdict(Status.PASS) for name in OUTPUTS}
     policy = "bf16 coefficients" if spec == "eager_bf16_rounding" else "fp32 coefficients"
-    fingerprint = {"best": policy, "match": {policy: 0.004, "bf16 post*x": 1.31, "bf16 mix": 1.12}}
+    others = {"bf16 post*x": 1.31, "bf16 mix": 1.12}
+    fingerprint = {
+        "best": policy,
+        "tied": [],
+        "second": "bf16 mix",
+        "gap": 280.0,
+        "explained": True,
+        "joint": {policy: 0.004, **others},
+        "match": {policy: {"out": 0.004}},
+    }
     return Verdict(spec, "accuracy", CLAIMS["accuracy"], outputs, tuple(gates(rng, case)), hashes=hashes(spec, case),
                    evidence=evidence(spec, device, case), figures={"fingerprint": fingerprint})  # fmt: skip
 

@@ -7,7 +7,7 @@ import math
 import mpmath
 import pytest
 
-from numcheck.chance import beta_share, binomial_tail, clopper_pearson, most_flips, student_tail
+from numcheck.chance import beta_share, binomial_tail, clopper_pearson, most_flips, student_limit, student_tail
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,12 @@ def test_student_puts_24_in_a_million_beyond_6_at_16_draws() -> None:
     assert student_tail(6.0, 15) == pytest.approx(2.43e-5, rel=0.01)
     # Cauchy, whose tail has a closed form.
     assert student_tail(3.0, 1) == pytest.approx(1 - 2 / math.pi * math.atan(3.0), rel=1e-12)
+
+
+def test_student_limit_is_the_inverse_of_its_tail() -> None:
+    assert student_tail(student_limit(1e-8, 15), 15) == pytest.approx(1e-8, rel=1e-9)
+    # Cauchy again.
+    assert student_limit(0.01, 1) == pytest.approx(1 / math.tan(math.pi * 0.01 / 2), rel=1e-9)
 
 
 def test_clopper_pearson_ends_where_the_tails_do() -> None:

@@ -29,7 +29,7 @@ def readings(truth: Tensor, grid: str = "bf16", seed: int = 0) -> Residual:
 
     rounded = grid != "fp32"
     step = ulp(truth, grid).masked_fill(round_to(truth, grid) == truth, 0.0)
-    acc = SUM_NOISE * truth.abs()
+    acc = SUM_NOISE * truth.abs() if rounded else torch.zeros_like(truth)
     emulation = round_to(truth, grid) if rounded else truth
     jittered = truth + acc * uniform(JITTERS)
     got = round_to(truth + acc * uniform(1)[0], grid)
@@ -145,6 +145,22 @@ def test_an_fp32_output_may_be_better_than_predicted_and_not_worse() -> None:
     assert "band" in failed(replace(r, got=r.truth + 2 * MODEL * (r.noise[0] - r.truth), radius=r.radius * 100))
 
 
+def test_an_fp64_output_is_judged_by_its_ceiling_alone() -> None:
+    """Truth and emulation are the same FP64 numbers there, and both are a few roundings off."""
+    truth = normal(400)
+    near = torch.nextafter(truth, truth + 1)
+    r = replace(
+        readings(truth, "fp32"), grid="fp64", noise=truth.expand(DRAWS, 400), jitters=truth.expand(JITTERS, 400)
+    )
+    assert failed(replace(r, got=near, radius=2.0**-50 * truth.abs())) == set()
+    assert failed(replace(r, got=near, radius=2.0**-54 * truth.abs())) == {"ceiling"}
+
+
+def test_a_radius_without_bound_proves_nothing() -> None:
+    r = readings(normal(400), "fp32")
+    assert accuracy_status(output_gates(replace(r, radius=r.radius * math.inf))).status is Status.VACUOUS
+
+
 def test_a_cap_adds_a_gate_and_replaces_none() -> None:
     r = readings(normal(400))
     assert failed(r, cap=1e-6) == {"cap"}
@@ -196,6 +212,15 @@ class TestNonFinite:
         assert failed(r) == set()
         got = r.got.clone()
         got[5] = -math.inf
+        assert "ceiling" in failed(replace(r, got=got))
+
+    def test_where_the_cast_overflows_a_small_number_is_wrong(self) -> None:
+        truth = normal(400)
+        truth[5] = 1e39
+        r = replace(readings(truth), radius=readings(truth).radius.index_fill(0, torch.tensor([5]), math.inf))
+        assert failed(r) == set()
+        got = r.got.clone()
+        got[5] = 5.0
         assert "ceiling" in failed(replace(r, got=got))
 
     def test_an_infinity_without_overflow_fails(self) -> None:

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Sum
+from numcheck.advice import advice, nearest
 from numcheck.evidence import Evidence, Footprint
+from numcheck.oracles import mhc_post
 from numcheck.sample import sample
-from numcheck.vacuity import ADDENDS, Proof, advice, nearest, prove, record
+from numcheck.vacuity import ADDENDS, Proof, prove, record
 
 BLOCK = 16
 
@@ -134,10 +136,12 @@ def test_long_sums_are_sampled() -> None:
 @pytest.mark.parametrize(
     ("case", "told"),
     [
-        (Case.of(S=1, D=20), "D=33 (now 20)"),
-        (Case.of(S=0, D=33), "S=1 (now 0)"),
-        (Case.of(S=1, D=33, regime="ones"), "regime=wide (now ones)"),
-        (Case.of(S=1, D=33, dtype="bf16", regime="normal"), "dtype=fp32 (now bf16), regime=wide (now normal)"),
+        (Case.of(S=4, D=20), "D=33 (now 20)"),
+        (Case.of(S=0, D=33, seed=2), "S=1 (now 0)"),
+        (Case.of(S=4, D=33, regime="ones"), "regime=wide (now ones)"),
+        (Case.of(S=4, D=33, dtype="bf16", regime="normal"), "dtype=fp32 (now bf16), regime=wide (now normal)"),
+        # One address whose three partial sums add exactly by chance: another seed.
+        (Case.of(S=1, D=33), "seed=2 (now 0)"),
     ],
 )
 def test_advice_names_the_smallest_change_and_the_changed_case_is_proven(case: Case, told: str) -> None:
@@ -149,9 +153,21 @@ def test_advice_names_the_smallest_change_and_the_changed_case_is_proven(case: C
     assert _proof(BLOCKED, found).proven
 
 
+def test_measured_addends_are_taken_for_blocks_of_a_power_of_two() -> None:
+    # 33 terms in three: 16, 16 and 1, as kernels cut them, rather than 11 each. Only so does the last one stand alone.
+    values = [1.0] * 16 + [2.0**-20] * 16 + [2.0**-24]
+    case = Case.of(S=1, D=33)
+    terms = record(BLOCKED, sample(ORACLE, case, values={"x": [values]})).terms
+    measured = Evidence(footprints={"out": Footprint(addends=3, atomic=True)})
+    spec = _spec(Sum("fp32"))
+    assert (
+        prove(spec, case, terms, measured)["out"].sensitive == prove(BLOCKED, case, terms, Evidence())["out"].sensitive
+    )
+
+
 def test_advice_follows_the_ownership_map() -> None:
     declared = _spec(Sum("fp32"), writers=lambda case: {"out": -(-case["D"] // 24)})
-    case = Case.of(S=1, D=30)
+    case = Case.of(S=4, D=30)
     assert advice(declared, case, _proof(declared, case)) == "non-vacuous with D=49 (now 30)"
 
 
@@ -167,3 +183,13 @@ def test_three_is_the_number_of_addends_from_which_order_matters() -> None:
     assert torch.equal(a + b, b + a)
     assert not torch.equal((a + b) + c, a + (b + c))
     assert ADDENDS == 3
+
+
+def test_of_a_large_batch_only_the_rows_that_a_proof_looks_at_are_read() -> None:
+
+    spec = KernelSpec("mhc", mhc_post, forward=dict, vjp=dict, contract=Contract(accumulate="fp32"))
+    case = Case.of(S=3, H=8, D=8192)
+    terms = record(spec, sample(mhc_post, case)).terms
+    assert terms["d_post"][0].shape[0] == 2
+    assert prove(spec, case, terms, Evidence())["d_comb"].proven
+    assert record(spec, sample(mhc_post, case.but(D=16))).terms["d_post"][0].shape[0] == 3

@@ -148,3 +148,12 @@ def packed(x, out):
     else:
         half = (out + 1).to(tl.pointer_type(tl.int32), bitcast=True)
         tl.store(half, tl.load(half - 1))
+
+
+@triton.jit
+def guarded_by_scalar(x, out, n, BLOCK: tl.constexpr):
+    """Program 0 alone stores, and only where a scalar that it loads is a number."""
+    i = tl.arange(0, BLOCK)
+    scalar = tl.load(x)
+    mask = (tl.program_id(0) == 0) & (scalar == scalar) & (i < n)
+    tl.store(out + i, tl.load(x + i), mask=mask)

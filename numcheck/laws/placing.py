@@ -1,0 +1,119 @@
+"""Relations of place: layout and storage offset do not matter, and part of a batch gives that part of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from numcheck.case import Case
+from numcheck.laws.relation import Held, same_bits, within
+from numcheck.laws.subject import Relations, Subject
+from numcheck.oracle import Dims, Output
+from numcheck.sample import Sample, exact, move, place
+
+
+def laid_out(subject: Subject) -> Relations:
+    """Other layouts and storage offsets give the same bits."""
+    for other in _layouts(subject):
+        if subject.spec.illegal(other) is None:
+            what = f"{other.layout} at storage offset {other.offset}"
+            got = subject.rerun(_placed(subject.sample, other), what)
+            yield from _same(subject, got, f"the same values {what}: the same bits")
+
+
+def _layouts(subject: Subject) -> list[Case]:
+    """Every other storage offset that the problem has, in the layouts by turns, another one first."""
+    case, space = subject.sample.case, subject.spec.oracle.space
+    layouts = [*(layout for layout in space.layouts if layout != case.layout), case.layout]
+    offsets = [offset for offset in space.offsets if offset != case.offset] or [case.offset]
+    turns = [case.but(layout=layouts[k % len(layouts)], offset=offset) for k, offset in enumerate(offsets)]
+    return [other for other in turns if other != case]
+
+
+def _placed(whole: Sample, case: Case) -> Sample:
+    """The Sample's own values in another Case's layout and offset."""
+
+    def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {n: move(place(t.cpu(), case.layout, case.offset), str(t.device)) for n, t in tensors.items()}
+
+    return Sample(case, moved(whole.inputs), moved(whole.cotangents))
+
+
+def _same(subject: Subject, got: Mapping[str, Tensor], reason: str) -> Relations:
+    for name in subject.spec.judged:
+        if subject.same_tree(name):
+            yield name, same_bits(name, got[name], subject.run.outputs[name], reason)
+        else:
+            allowed = 2 * subject.own[name]
+            expected = exact(subject.run.outputs[name])
+            yield (
+                name,
+                within(
+                    name, exact(got[name]), expected, allowed, f"{reason}, or for a tree left open twice the radius"
+                ),
+            )
+
+
+def sliced(subject: Subject) -> Relations:
+    """The first rows alone and the last rows alone give their part of the result, or add up to it."""
+    oracle, case = subject.spec.oracle, subject.sample.case
+    if not oracle.batch or case[oracle.batch] < 2:
+        return
+    rows, cut = case[oracle.batch], case[oracle.batch] // 2
+    spans = ((0, cut), (cut, rows))
+    halves = [_rows(subject, case.but(**{oracle.batch: high - low}), low, high) for low, high in spans]
+    if any(subject.spec.illegal(half.case) is not None for half in halves):
+        return
+    parts = [subject.rerun(half, f"{_span(*span)} alone") for half, span in zip(halves, spans, strict=True)]
+    for output in oracle.results:
+        if output.name in subject.spec.judged and _batched(subject, output.dims):
+            for span, part in zip(spans, parts, strict=True):
+                yield output.name, _row_slice(subject, output, part[output.name], *span)
+    yield from _added(subject, halves, parts)
+
+
+def _added(subject: Subject, halves: list[Sample], parts: list[Mapping[str, Tensor]]) -> Relations:
+    """A gradient that all rows share is the sum of what each half of them gives, within the three radii."""
+    oracle = subject.spec.oracle
+    shared = [g for g in oracle.gradients if g.name in subject.spec.judged and not _batched(subject, g.dims)]
+    # Where a row's output depends on other rows, halves of the batch are other problems.
+    if not shared or not all(_batched(subject, o.dims) for o in oracle.outputs):
+        return
+    radii = [subject.radius(half) for half in halves]
+    for gradient in shared:
+        name = gradient.name
+        together = exact(parts[0][name]) + exact(parts[1][name])
+        allowed = subject.own[name] + radii[0][name] + radii[1][name]
+        reason = "a gradient that all rows share: two halves of the batch add up to it within their radii"
+        yield name, within(name, together, exact(subject.run.outputs[name]), allowed, reason)
+
+
+def _rows(subject: Subject, case: Case, low: int, high: int) -> Sample:
+    oracle = subject.spec.oracle
+    dims = {i.name: i.dims for i in oracle.inputs} | {c.name: c.dims for c in oracle.cotangents}
+
+    def cut(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rows = {n: t[low:high] if _batched(subject, dims[n]) else t for n, t in tensors.items()}
+        return {n: move(place(t.cpu(), case.layout, case.offset), str(t.device)) for n, t in rows.items()}
+
+    return Sample(case, cut(subject.sample.inputs), cut(subject.sample.cotangents))
+
+
+def _span(low: int, high: int) -> str:
+    return f"rows {low} to {high - 1}"
+
+
+def _batched(subject: Subject, dims: Dims) -> bool:
+    return isinstance(dims, tuple) and bool(dims) and dims[0] == subject.spec.oracle.batch
+
+
+def _row_slice(subject: Subject, output: Output, got: Tensor, low: int, high: int) -> Held:
+    expected = subject.run.outputs[output.name][low:high]
+    reason = f"{_span(low, high)} alone: the same bits as in the whole batch"
+    if subject.same_tree(output.name):
+        return same_bits(output.name, got, expected, reason)
+    allowed = 2 * subject.own[output.name][low:high]
+    return within(
+        output.name, exact(got), exact(expected), allowed, f"{reason}, or for a tree left open twice the radius"
+    )

@@ -1,0 +1,66 @@
+"""Subject: one Case that ran, and what a relation needs to run it again in a changed form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from numcheck.execute import Run, execute
+from numcheck.laws.relation import Held
+from numcheck.reading import Radius, read
+from numcheck.sample import Sample, exact
+from numcheck.spec import KernelSpec
+
+# What a relation yields: an output's name, and how it fared.
+Relations = Iterator[tuple[str, Held]]
+
+
+class Broken(Exception):
+    """The kernel raised for a changed Case although it had run for the Case itself."""
+
+
+@dataclass
+class Subject:
+    """One Case that ran, with what its relations need."""
+
+    spec: KernelSpec
+    sample: Sample
+    device: str
+    run: Run
+    radii: dict[str, Tensor] = field(default_factory=dict)
+
+    def rerun(self, changed: Sample, what: str, *, saved: bool = False) -> Mapping[str, Tensor]:
+        """Outputs for a changed Sample; `saved`: the backward alone, on this run's saved outputs."""
+        spec = replace(self.spec, forward=None) if saved else self.spec
+        run = execute(spec, changed, device=self.device, guard=False, saved=dict(self.run.saved) if saved else None)
+        if run.error:
+            raise Broken(f"{what}: {run.error}")
+        return run.outputs
+
+    def radius(self, changed: Sample, *, saved: bool = False) -> dict[str, Tensor]:
+        """Worst-case error of each output for a changed Sample of the same sizes."""
+        policy = self.spec.contract.policy(changed.case)
+        kept = {name: exact(t) for name, t in self.run.saved.items()} if saved else None
+        return read(self.spec.oracle, Radius(policy), changed.exact(), kept or None)
+
+    def exactly(self, output: str) -> bool:
+        """Whether the same launch has to give the same bits: not where atomics may arrive in any order."""
+        return self.spec.contract.order_of(output, self.sample.case) != "any"
+
+    def same_tree(self, output: str) -> bool:
+        """Whether another layout or another number of rows has to give the same bits.
+
+        A compiler specialises on strides and alignment, and a reduction on its shape; where the Contract leaves the
+        tree of a sum open, each specialisation may take its own.
+        """
+        tree = self.spec.contract.policy(self.sample.case).sum_of(output).tree
+        return self.exactly(output) and tree != "any"
+
+    @property
+    def own(self) -> dict[str, Tensor]:
+        """Worst-case error of each output of the Case itself."""
+        if not self.radii:
+            self.radii.update(self.radius(self.sample))
+        return self.radii
