@@ -29,6 +29,10 @@ DRAWS = 64
 SEEDS = (0, 1)
 
 
+# A Case with more elements than this takes seconds to judge a dozen times over.
+DEAR = 2**12
+
+
 def _ignore(*row: object) -> None:
     return None
 
@@ -191,9 +195,9 @@ class Descent:
     def walk(self, case: Case) -> Case:
         """The Case from which no step in a single field leads further down."""
         names = list(below(self.trial.spec, case))
-        # Every field is tried at its simplest first; the sizes, drawn first, go last: while a Case is large, its
-        # failure outlives a change of dtype or layout better.
-        for name in reversed(names):
+        # Every field is tried at its simplest first. The sizes, which are drawn first, go last: a failure in a larger
+        # Case outlives a change of dtype or layout better. But a dear Case is made cheap before anything else.
+        for name in names if cost(case) > DEAR else reversed(names):
             case = self.lower(case, name, 0) or case
         start = None
         while case != start:
@@ -207,15 +211,21 @@ class Descent:
         return sum(ladder.last > 0 for name, ladder in below(self.trial.spec, case).items() if name != "seed")
 
     def bisect(self, case: Case, name: str) -> Case:
-        """`case` with one field a step lower, then by halves to a value at which it holds; as it is where no step is.
+        """`case` with one field lowered by halving the distance to a value at which it holds.
 
-        Where the field was lowered before, the first step says at once that this is still its end.
+        It starts where it fails a step or half the way lower: of a field that was lowered before, this says at once
+        whether that is still its end.
         """
         last = below(self.trial.spec, case)[name].last
-        found = self.lower(case, name, last - 1) if last else None
-        if found is None:
-            return case
-        case, holding, failing = found, -1, last - 1
+        for start in dict.fromkeys((last - 1, last // 2)) if last else ():
+            found = self.lower(case, name, start)
+            if found is not None:
+                return self.halve(found, name, start)
+        return case
+
+    def halve(self, case: Case, name: str, failing: int) -> Case:
+        """`case`, which fails at position `failing` of a field, with the lowest that halving leads to."""
+        holding = -1
         while failing - holding > 1:
             middle = (holding + failing) // 2
             found = self.lower(case, name, middle)
