@@ -1,1 +1,5 @@
-"""Nothing to set up: the plugin chooses device and interpreter, see `addopts` in pyproject.toml."""
+"""Next to nothing: device and interpreter are chosen by the plugin, before any kernel is imported."""
+
+from __future__ import annotations
+
+pytest_plugins = ["pytester"]

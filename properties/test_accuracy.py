@@ -1,4 +1,4 @@
-"""Every shipped kernel stays within the limits that its Contract implies."""
+"""Every error is one that the Contract's own roundings and sums explain."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from numcheck.plugin import Judge
 
 @pytest.mark.accuracy
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_accuracy(judge: Judge, spec: KernelSpec) -> None:
+def test_accuracy(spec: KernelSpec, judge: Judge) -> None:
     judge("accuracy", spec, "kernels")

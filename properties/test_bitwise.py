@@ -1,4 +1,4 @@
-"""The same Case gives the same bits, for every shipped kernel, as far as each output promises."""
+"""The same Case gives the same bits, as integers, as far as each output's order promise goes."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from numcheck.plugin import Judge
 
 @pytest.mark.bitwise
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_bitwise(judge: Judge, spec: KernelSpec) -> None:
+def test_bitwise(spec: KernelSpec, judge: Judge) -> None:
     judge("bitwise", spec, "kernels")

@@ -1,4 +1,4 @@
-"""A small result made of large terms survives, in every shipped kernel that promises it."""
+"""A small exact result made of large terms survives, where the Contract promises it."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from numcheck.plugin import Judge
 
 @pytest.mark.cancellation
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_cancellation(judge: Judge, spec: KernelSpec) -> None:
+def test_cancellation(spec: KernelSpec, judge: Judge) -> None:
     judge("cancellation", spec, "kernels")

@@ -1,4 +1,4 @@
-"""Every shipped kernel is right at its edges and touches nothing else."""
+"""Empty and boundary Cases, poisoned and guarded memory, and bad arguments."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from numcheck.plugin import Judge
 
 @pytest.mark.edges
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_edges(judge: Judge, spec: KernelSpec) -> None:
+def test_edges(spec: KernelSpec, judge: Judge) -> None:
     judge("edges", spec, "kernels")

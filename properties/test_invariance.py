@@ -1,4 +1,4 @@
-"""Every shipped kernel follows when its Case is changed in a known way."""
+"""Exact and bounded relations hold between a Case and its transforms."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from numcheck.plugin import Judge
 
 @pytest.mark.invariance
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_invariance(judge: Judge, spec: KernelSpec) -> None:
+def test_invariance(spec: KernelSpec, judge: Judge) -> None:
     judge("invariance", spec, "kernels")

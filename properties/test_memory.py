@@ -1,4 +1,4 @@
-"""Every shipped kernel stays within its own workspace formula."""
+"""Peak bytes stay within the Contract's formula."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from numcheck.plugin import Judge
 
 @pytest.mark.memory
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-def test_memory(judge: Judge, spec: KernelSpec) -> None:
+def test_memory(spec: KernelSpec, judge: Judge) -> None:
     judge("memory", spec, "kernels")
