@@ -54,6 +54,15 @@ class Field:
             return replace(self, values=(*smaller, bound))
         return replace(self, values=self.values[: self.values.index(bound) + 1])
 
+    @property
+    def last(self) -> int:
+        """The position of the least simple value; the simplest is at 0."""
+        return len(self.values) - 1 if self.values else self.highest - self.lowest
+
+    def at(self, position: int) -> Fact:
+        """The value at a position."""
+        return self.values[position] if self.values else self.lowest + position
+
     def within(self, most: int) -> Field:
         """This field with no size above `most`, or the smallest alone where that is above it."""
         if self.values:
@@ -109,18 +118,21 @@ def cases(spec: KernelSpec, largest: int = LARGEST) -> st.SearchStrategy[Case]:
     return _cases(spec, fields(spec), None, largest)
 
 
-def bounded(spec: KernelSpec, case: Case, *, seed: bool = True) -> st.SearchStrategy[Case]:
+def below(spec: KernelSpec, case: Case) -> dict[str, Field]:
+    """The fields of `case` that can be made simpler, each with nothing beyond the Case's own value.
+
+    A fact or size that the problem's space does not know (a law's own Case) keeps its value.
+    """
+    own = _facts(case)
+    return {name: field.below(own[name]) for name, field in fields(spec).items() if name in own}
+
+
+def bounded(spec: KernelSpec, case: Case) -> st.SearchStrategy[Case]:
     """The same Cases with no field beyond that of `case`, `case` itself among them and drawn most often.
 
-    The seed alone is free, or kept where `seed` is False: smaller does not mean simpler there. A fact or size that the
-    problem's space does not know (a law's own Case) keeps its value.
+    The seed stays as it is: smaller does not mean simpler there.
     """
-    known = fields(spec)
-    narrowed = {name: known[name].below(value) for name, value in _facts(case).items() if name in known}
-    free = replace(known["seed"], highest=max(case.seed, SEEDS - 1))
-    narrowed["seed"] = free if seed else Field("seed", case.seed, case.seed)
-    ordered = {name: narrowed[name] for name in known if name in narrowed}
-    return _cases(spec, ordered, case, None)
+    return _cases(spec, {**below(spec, case), "seed": Field("seed", case.seed, case.seed)}, case, None)
 
 
 @st.composite
@@ -229,8 +241,12 @@ def steer(verdict: Verdict) -> None:
         hypothesis.target(share, label=f"{kind}: share of its limit")
 
 
-def search(strategy: st.SearchStrategy[Case], fails: Callable[[Case], bool], examples: int, seed: int) -> Case | None:
+def search(
+    strategy: st.SearchStrategy[Case], fails: Callable[[Case], bool], examples: int, seed: int, *, shrink: bool = True
+) -> Case | None:
     """The smallest Case found for which `fails` is true, or None; the same for the same seed and a pure `fails`.
+
+    shrink: whether to look for a smaller Case than the first; for a kernel `numcheck.shrink` walks down faster.
 
     Every setting is given here, so that a profile that the host project has loaded changes nothing, and nothing is
     read from or written to its example database. The explain phase is left out: it makes shrinking 30 times slower.
@@ -240,7 +256,7 @@ def search(strategy: st.SearchStrategy[Case], fails: Callable[[Case], bool], exa
         deadline=None,
         database=None,
         derandomize=False,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.target, hypothesis.Phase.shrink),
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.target, *((hypothesis.Phase.shrink,) if shrink else ())),
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
         verbosity=hypothesis.Verbosity.quiet,

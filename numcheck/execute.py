@@ -13,8 +13,9 @@ from torch import Tensor
 
 from numcheck.clock import timed
 from numcheck.evidence import Evidence
-from numcheck.guard import Guard, Snapshot, aliases, allocator_peak
+from numcheck.guard import Guard, allocator_peak
 from numcheck.order import Order
+from numcheck.snapshot import Snapshot, aliases
 from numcheck.spec import KernelSpec
 from numcheck.watch import Watch, watch
 
@@ -85,7 +86,7 @@ def execute(
     order = order or Order()
     given = {**sample.inputs, **sample.cotangents, **(saved or {})}
     snapshot = Snapshot.of(given)
-    call = _Call(spec, sample, saved)
+    call = _Call(spec, sample, saved, watched=guard)
     seen = watch(
         device,
         order,
@@ -112,7 +113,13 @@ def execute(
     except Exception as exception:
         error = describe(exception)
     call.detach()
-    findings = [*leaked, *seen.findings(), *snapshot.restore(), *aliases(call.outputs, given)]
+    findings = [
+        *leaked,
+        *seen.findings(call.outputs),
+        *call.findings,
+        *snapshot.restore(),
+        *aliases(call.outputs, given),
+    ]
     error = error or call.broken()
     if mode is not None and not error:
         findings += mode.findings(call.outputs)
@@ -136,10 +143,11 @@ def _mode(guard: bool, dirty: int | None, seen: Watch) -> Guard | None:
 class _Call:
     """One forward and one vjp by the oracle's names; what came back, and what is wrong with it."""
 
-    def __init__(self, spec: KernelSpec, sample: Given, saved: Mapping[str, Tensor] | None) -> None:
-        self._spec, self._sample, self._given = spec, sample, saved
+    def __init__(self, spec: KernelSpec, sample: Given, saved: Mapping[str, Tensor] | None, watched: bool) -> None:
+        self._spec, self._sample, self._given, self._watched = spec, sample, saved, watched
         self.outputs: dict[str, Tensor] = {}
         self.saved: dict[str, Tensor] = dict(saved or {})
+        self.findings: list[str] = []
         self._problems: list[str] = []
 
     def run(self) -> None:
@@ -153,8 +161,14 @@ class _Call:
             if missing:
                 self._problems.append(f"vjp takes saved output(s) {', '.join(missing)}: pass them as saved=")
                 return
+            kept = self._keep()
             returned = spec.vjp(**inputs, **self.saved, **self._sample.cotangents)
+            self.findings += kept.restore("output")
             self._take("vjp", returned, spec.oracle.gradients)
+
+    def _keep(self) -> Snapshot:
+        """The forward's outputs before the vjp runs: it may read the saved ones, and change none."""
+        return Snapshot.of(self.outputs if self._watched else {})
 
     def detach(self) -> None:
         """Drop any graph that a kernel left behind; outside the guard, so that it is not counted as an operator."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from numcheck.capability import Unavailable
 from numcheck.case import Case
-from numcheck.draw import grid
+from numcheck.draw import cost, grid
 from numcheck.errors import NumcheckError
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
-from numcheck.shrink import Emit, Finding, Starting, Trial, _ignore, broken, minimise, search_failure
+from numcheck.shrink import Emit, Finding, Starting, Trial, _ignore, broken, first_failure, minimise
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Status, Verdict, across
 
@@ -84,7 +84,7 @@ def explore(
     starting: Starting = _ignore,
     seed: int | None = None,
 ) -> Outcome:
-    """Judge `spec` by `law`: regression Cases, the law's own, the named grid, then Cases that Hypothesis draws.
+    """Judge `spec` by `law`: regression Cases, the law's own and the named grid, then Cases that Hypothesis draws.
 
     `emit(case, verdict, phase)` is given every judged Case, `starting(case, phase)` each before it runs. The grid
     runs whole, also past a failure; the first failure of each kind is then shrunk, and nothing further is drawn.
@@ -121,9 +121,9 @@ def _seed(law: Law, spec: KernelSpec, profile: Profile) -> int:
 def _always(law: Law, spec: KernelSpec, profile: Profile, regressions: Iterable[Case]) -> Iterator[tuple[str, Case]]:
     """The Cases that always run, with their phase."""
     yield from (("regression", case) for case in regressions if spec.illegal(case) is None)
-    yield from (("grid", case) for case in law.cases(spec))
-    if law.drawn:
-        yield from (("grid", case) for case in grid(spec, profile))
+    named = (*law.cases(spec), *(grid(spec, profile) if law.drawn else ()))
+    # The cheapest first: what they show, a dear one need not be waited for.
+    yield from (("grid", case) for case in sorted(named, key=cost))
 
 
 def _failures(trial: Trial) -> list[Case]:
@@ -144,9 +144,9 @@ def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
     """Draw Cases within the time budget; the failure found, and what a reader must know of the drawing."""
     profile, before = trial.profile, len(trial.judged)
     trial.allow(profile.seconds)
-    found = search_failure(trial, profile.examples, seed)
+    found = first_failure(trial, profile.examples, seed)
     if found is not None:
-        return [found], ()
+        return [minimise(trial, found, seed)], ()
     if trial.unjudged:
         drawn = len(trial.judged) - before
         return [], (f"drawing stopped at its {profile.seconds:g} s, after {drawn} of up to {profile.examples} Cases",)

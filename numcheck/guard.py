@@ -201,60 +201,6 @@ def poisoned(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(_INTEGERS[width]) == pattern
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The caller's tensors as they were, whole storages: what lies between and around the elements counts too."""
-
-    tensors: Mapping[str, Tensor]
-    copies: Mapping[str, Tensor]
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Snapshot:
-        """Copy the storages of `tensors`."""
-        return cls(tensors, {name: _bytes(t).clone() for name, t in tensors.items()})
-
-    def restore(self) -> list[str]:
-        """Which tensors have changed since, one sentence each; they are put back."""
-        found = []
-        for name, tensor in self.tensors.items():
-            now, before = _bytes(tensor), self.copies[name]
-            if torch.equal(now, before):
-                continue
-            copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-                before.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
-            )
-            found.append(_changed(name, tensor, copy))
-            now.copy_(before)
-        return found
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-
-
-def _changed(name: str, tensor: Tensor, before: Tensor) -> str:
-    width = _INTEGERS[min(tensor.element_size(), 8)]
-    differ = tensor.contiguous().view(width) != before.contiguous().view(width) if tensor.numel() else None
-    if differ is None or not bool(differ.any()):
-        return f"memory around input {name} was changed, outside its elements"
-    first = tuple(int(i) for i in differ.nonzero()[0])
-    return f"input {name} was changed in {int(differ.sum())} of {tensor.numel()} element(s), the first at {first}"
-
-
-def aliases(outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> list[str]:
-    """Outputs that share memory with an input, one sentence each."""
-    found = []
-    for name, output in outputs.items():
-        for other, given in inputs.items():
-            if output.numel() and given.numel() and _same_storage(output, given):
-                found.append(f"output {name} shares its memory with input {other}")
-    return found
-
-
-def _same_storage(a: Tensor, b: Tensor) -> bool:
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-
-
 @contextmanager
 def allocator_peak(device: str) -> Iterator[Callable[[], int]]:
     """On CUDA, the most bytes that the allocator handed out inside, beyond what was held before; elsewhere 0."""

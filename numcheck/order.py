@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from dataclasses import dataclass
 from typing import Literal
@@ -58,10 +59,9 @@ ENUMERATED = 4
 
 def _nth_permutation(items: list[int], index: int) -> list[int]:
     pool, result = list(items), []
+    block = math.factorial(len(items))
     for position in range(len(items), 0, -1):
-        block = 1
-        for k in range(2, position):
-            block *= k
+        block //= position
         step, index = divmod(index, block)
         result.append(pool.pop(step % len(pool)))
     return result

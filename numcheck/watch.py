@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from numcheck.interpreter.sessions import Session
 
+# Kernels with which the guard itself fills memory: torch's fills of the integers that stand for bit patterns.
+_GUARD_FILLS = tuple(f"FillFunctor<{kind}>" for kind in ("unsigned char", "short", "int", "long"))
+
 Pins = Sequence[tuple[Any, int]]
 
 
@@ -33,7 +36,7 @@ class Watch(Protocol):
     def backend(self) -> Backend:
         """Where they ran."""
 
-    def findings(self) -> tuple[str, ...]:
+    def findings(self, outputs: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Memory that was touched and should not have been."""
 
     def repairs(self) -> tuple[str, ...]:
@@ -83,9 +86,9 @@ class OnCpu:
         """ "interpreter" where a kernel was launched, else "torch"."""
         return "interpreter" if self.launches() else "torch"
 
-    def findings(self) -> tuple[str, ...]:
+    def findings(self, outputs: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Accesses out of bounds."""
-        return self._session.findings if self._session else ()
+        return self._session.findings(outputs) if self._session else ()
 
     def repairs(self) -> tuple[str, ...]:
         """The interpreter's repairs, where a kernel was launched."""
@@ -134,7 +137,8 @@ class OnDevice:
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             yield
             torch.cuda.synchronize()
-        self._names = [e.name for e in profiler.events() if e.device_type.name == "CUDA"]
+        names = [e.name for e in profiler.events() if e.device_type.name == "CUDA"]
+        self._names = [name for name in names if not any(fill in name for fill in _GUARD_FILLS)]
 
     def _recorded(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -161,7 +165,7 @@ class OnDevice:
         """Always "device"."""
         return "device"
 
-    def findings(self) -> tuple[str, ...]:
+    def findings(self, outputs: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Nothing: a device's accesses are not seen."""
         return ()
 

@@ -30,7 +30,8 @@ class OutOfBounds(NumcheckError, IndexError):
 class Memory:
     """What the programs of a session do to memory.
 
-    findings: accesses beyond the tensors that a launch was given; such lanes are not done (a load gets poison).
+    findings: accesses beyond the tensors that a launch was given, each with the storage address of the tensor that was
+    overrun; such lanes are not done (a load gets poison).
     touched: per launch, readers and writers of each address, where `measure` asks for it.
     poisoned_integers: whether masked-off lanes of integers hold a large sentinel too; index arithmetic on it would
     overflow, so not where overflow is checked.
@@ -39,7 +40,7 @@ class Memory:
     def __init__(self, programs: Programs, measure: bool, poisoned_integers: bool) -> None:
         self.programs = programs
         self._poisoned_integers = poisoned_integers
-        self.findings: list[str] = []
+        self.findings: list[tuple[str, int]] = []
         self.touched: list[Touched] = []
         self.patience = Patience()
         self._spans = Spans({})
@@ -128,7 +129,7 @@ class Memory:
             width = upstream._get_np_dtype(val.dtype.scalar).itemsize
             addresses = np.asarray(ptr.data).ravel()
             if not self._spans.inside(addresses, width).all():
-                where = self._spans.describe(int(addresses[0]), width)
+                where, _ = self._spans.describe(int(addresses[0]), width)
                 raise OutOfBounds(f"{self._kernel} compares and swaps {where}; check the pointer arithmetic")
             self._note(ATOMIC, addresses, width)
             result = original(ptr, cmp, val, *rest, **kwargs)
@@ -177,15 +178,16 @@ class Memory:
 
     def _report(self, what: str, addresses: Any, others: Any, width: int) -> None:
         far = max((int(addresses.min()), int(addresses.max())), key=lambda a: self._spans.distance(a, width))
-        where = self._spans.describe(far, width, int(others.flat[0]) if others.size else None)
+        where, start = self._spans.describe(far, width, int(others.flat[0]) if others.size else None)
         key = (self._kernel, where.partition(" ")[2], what == "load")
         if key not in self._reported:
             self._reported.add(key)
             verb = {"load": "reads", "store": "writes", "atomic": "adds"}[what]
-            self.findings.append(
-                f"{self._kernel} {verb} out of bounds: {addresses.size} lane(s) of program {self.programs.current}, "
-                f"up to {where}"
+            program = self.programs.current
+            finding = (
+                f"{self._kernel} {verb} out of bounds: {addresses.size} lane(s) of program {program}, up to {where}"
             )
+            self.findings.append((finding, start))
 
 
 def _lane_poison(shape: tuple[int, ...], dtype: Any, integers: bool) -> Any:

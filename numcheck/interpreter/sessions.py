@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What interpreted kernels did: `launches` in order, `findings` of accesses out of bounds, and the footprints."""
+    """What interpreted kernels did: `launches` in order, accesses out of bounds, and the footprints."""
 
     def __init__(self, order: Order, measure: bool, check_overflow: bool) -> None:
         self.launches: list[Launch] = []
@@ -44,10 +44,13 @@ class Session:
         self._memory = Memory(self._programs, measure, poisoned_integers=not check_overflow)
         self._running = ""
 
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """Accesses beyond the memory that a launch was given."""
-        return tuple(self._memory.findings)
+    def findings(self, outputs: Mapping[str, Tensor] | None = None) -> tuple[str, ...]:
+        """Accesses beyond the memory that a launch was given; an overrun output is named."""
+        names = {t.untyped_storage().data_ptr(): name for name, t in (outputs or {}).items()}
+        return tuple(
+            f"{text}, which is output {names[start]}" if start in names else text
+            for text, start in self._memory.findings
+        )
 
     def footprints(
         self, outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor], born: Mapping[int, int] | None = None

@@ -47,18 +47,18 @@ class Spans:
         """How many bytes an access at `address` reaches beyond the nearest span; 0 inside one."""
         return min((max(s - address, address + width - e, 0) for s, e, _ in self._each()), default=0)
 
-    def describe(self, address: int, width: int, home: int | None = None) -> str:
-        """Where an address beyond the spans lies, in elements of `width` bytes from an argument.
+    def describe(self, address: int, width: int, home: int | None = None) -> tuple[str, int]:
+        """Where an address beyond the spans lies, in elements of `width` bytes from an argument, and where that starts.
 
         The argument is the one that holds `home` (another lane of the same access), or else the nearest.
         """
         spans = [s for s in self._each() if home is not None and s[0] <= home < s[1]] or self._each()
         if not spans:
-            return "outside every argument"
+            return "outside every argument", 0
         start, end, name = min(spans, key=lambda span: max(span[0] - address, address + width - span[1]))
         after = address >= start
         elements = -(-(address + width - end if after else start - address) // width)
-        return f"{elements} element(s) {'past the end' if after else 'before the start'} of `{name}`"
+        return f"{elements} element(s) {'past the end' if after else 'before the start'} of `{name}`", start
 
     def _each(self) -> list[tuple[int, int, str]]:
         return list(zip(self.starts, self.ends, self.names, strict=True))

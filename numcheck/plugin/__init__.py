@@ -6,6 +6,7 @@ installed keeps its own device, environment and output. Importing it loads nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numcheck.capability import Device
     from numcheck.laws.law import Law
     from numcheck.plugin.session import Session
-    from numcheck.spec import KernelSpec
+    from numcheck.spec import Fault, KernelSpec
 
 
 @dataclass
@@ -168,6 +169,9 @@ class Judge(Protocol):
     def __call__(self, law: str | Law, spec: KernelSpec, source: str = "") -> None: ...
 
 
+Catch = Callable[["Fault"], None]
+
+
 @pytest.fixture(scope="session")
 def judge(request: pytest.FixtureRequest) -> Judge:
     """Judge a kernel by a law, as the generated tests do: `judge("bitwise", spec, "my_kernels")`.
@@ -175,19 +179,29 @@ def judge(request: pytest.FixtureRequest) -> Judge:
     The test fails where a promise does not hold and skips where nothing could be judged. The third argument says
     where `spec` can be loaded from, for the replay line. A `regressions.jsonl` beside the test file runs first.
     """
-    state = request.config.stash.get(STATE, None)
-    if state is None or state.session is None:
-        raise pytest.UsageError(
-            "the judge fixture needs numcheck to choose a device before any kernel is imported: "
-            "add --numcheck-device=auto to the command line, or to addopts in the pytest configuration"
-        )
-    session = state.session
+    session = _asked(request.config)
 
     def judged(law: str | Law, spec: KernelSpec, source: str = "") -> None:
         folders = [session.item.path.parent] if session.item is not None else []
         session.judge(law, spec, source, folders)
 
     return judged
+
+
+@pytest.fixture(scope="session")
+def catch(request: pytest.FixtureRequest) -> Catch:
+    """catch(fault): fail the running test where the law that a declared fault names does not catch it."""
+    return _asked(request.config).caught
+
+
+def _asked(config: pytest.Config) -> Session:
+    state = config.stash.get(STATE, None)
+    if state is None or state.session is None:
+        raise pytest.UsageError(
+            "numcheck's fixtures need a device, chosen before any kernel is imported: "
+            "add --numcheck-device=auto to the command line, or to addopts in the pytest configuration"
+        )
+    return state.session
 
 
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:

@@ -39,7 +39,7 @@ class Session:
     seed: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     item: pytest.Item | None = None
-    described: bool = False
+    described: set[str] = field(default_factory=set)
 
     def judge(self, law: str | Law, spec: KernelSpec, source: str = "", folders: Iterable[Path] = ()) -> None:
         """Judge one spec by one law, from its first Case to the pooled verdict, as the pytest test that is running.
@@ -79,16 +79,15 @@ class Session:
             )
 
     def certify(self, oracle: Oracle) -> None:
-        """Fail the running test where an oracle differs from its mpmath twin."""
+        """Fail the running test where an oracle differs from its mpmath twin; skip it where it has none."""
         from numcheck.certify import certify
 
-        certificate = certify(oracle)
-        if self.writer is not None:
-            self.writer.certificate(certificate.to_json())
-        if certificate.status == "FAILED":
-            pytest.fail(str(certificate), pytrace=False)
-        if certificate.status != "CERTIFIED":
-            pytest.skip(str(certificate))
+        found = certify(oracle)
+        if found.status == "FAILED":
+            figures = ", ".join(f"{name} {worst:.3g}" for name, worst in found.by_output.items())
+            pytest.fail(f"{oracle.name} differs from its mpmath twin beyond {found.limit:g}: {figures}", pytrace=False)
+        if found.status != "CERTIFIED":
+            pytest.skip(f"{found.status}: {oracle.name} has no mpmath twin to be compared with")
 
     def failure(self, outcome: Outcome, source: str) -> str:
         """The text of a failed test."""
@@ -114,7 +113,7 @@ class Session:
         profile, writer = self.profile.on(self.device), self.writer
         if writer is None:
             return explore(law, spec, profile, regressions=regressions, seed=self.seed)
-        self._environment(writer)
+        self._describe(writer, spec.oracle)
         seconds: dict[Case, Mapping[str, float]] = {}
 
         def emit(case: Case, verdict: Verdict, phase: str) -> None:
@@ -130,14 +129,16 @@ class Session:
             writer.unavailable(source, spec.name, law.name, missing.reason, missing.needs)
         return outcome
 
-    def _environment(self, writer: Writer) -> None:
-        """Record the Environment once, before the first verdict: only now has torch been imported anyway."""
-        if self.described:
-            return
+    def _describe(self, writer: Writer, oracle: Oracle) -> None:
+        """Record the Environment and an oracle's certificate, each once; only now, as torch is imported anyway."""
+        from numcheck.certify import certify
         from numcheck.environment import environment
 
-        self.described = True
-        writer.environment(environment(self.device, repairs=_repairs(self.device), variables=self.variables))
+        if not self.described:
+            writer.environment(environment(self.device, repairs=_repairs(self.device), variables=self.variables))
+        if oracle.name not in self.described:
+            writer.certificate(certify(oracle).to_json())
+        self.described.add(oracle.name)
 
     def _unavailable(self, outcome: Outcome, source: str) -> None:
         if self._demanded(outcome.missing):
@@ -181,14 +182,14 @@ def _clocked(law: Law, seconds: dict[Case, Mapping[str, float]]) -> Law:
     return replace(law, judge=judge)
 
 
-def _repairs(device: Device) -> list[str]:
+def _repairs(device: Device) -> Sequence[str]:
     import importlib.util
 
-    from numcheck import interpreter
-
     if device != "cpu" or importlib.util.find_spec("triton") is None:
-        return []
-    return [f"{p.op} {p.dtype}" for p in interpreter.probe() if p.status == "repaired"]
+        return ()
+    from numcheck.interpreter.repairs import REPAIRS
+
+    return tuple(REPAIRS)
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from numcheck.errors import InvalidSpec
 from numcheck.oracle import Oracle
 from numcheck.reading.derived import autograd
 from numcheck.reading.kinds import Emulation, Key, Noise, Radius, Spread, Truth
+from numcheck.reading.watch import unnamed
 
 # Jittered emulations behind a flip rate. Flips are rare (2^-16 of 16-bit results), so four suffice to tell none
 # from some; the match gate adds the Poisson quantile.
@@ -77,11 +78,18 @@ def readings(
     saved: Mapping[str, Tensor] | None = None,
     jitters: int = JITTERS,
 ) -> Readings:
-    """All readings of `sample` under `policy`, with `draws` noise draws; the seeds come from the Case's hash."""
+    """All readings of `sample` under `policy`, with `draws` noise draws; the seeds come from the Case's hash.
+
+    An oracle that sums without `read.total` is read all the same, with wider draws: name sums for sharper gates.
+    """
     exact, seed = sample.exact(), int(sample.case.key, 16)
-    shared: dict[Key, Spread] = {}
     truth = read(oracle, Truth(), exact, saved)
     _shaped(oracle, sample.case, truth)
+    shared: dict[Key, Spread] = {}
+    if unnamed(oracle, exact):
+        # No tree is declared for such a sum, so what the accumulators do to a result is drawn from its worst case.
+        bare = read(oracle, Radius(policy.with_rounds({})), exact, saved)
+        shared = {("held", name, 0): (None, 2 * radius) for name, radius in bare.items()}
     emulation = read(oracle, Emulation(policy, shared=shared), exact, saved)
     return Readings(
         truth=truth,

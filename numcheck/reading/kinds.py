@@ -110,10 +110,16 @@ class _Spreading(_Declared):
         self.start()
 
     def start(self) -> None:
-        # PCG64's stream and numpy's methods on it are stable across versions, unlike a device's generator.
-        self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._generator: np.random.Generator | None = None
         self._calls: dict[tuple[str, str], int] = {}
         self._fresh: Any = None
+
+    @property
+    def _random(self) -> np.random.Generator:
+        """PCG64: its stream and numpy's methods on it are stable across versions, unlike a device's generator."""
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.PCG64(self.seed))
+        return self._generator
 
     def _shared(self, kind: str, name: str) -> tuple[Key, bool]:
         count = self._calls.get((kind, name), 0)
@@ -224,7 +230,10 @@ class Radius(_Declared):
         return Ball.exact(value, unit_roundoff(self.held)) if value.is_floating_point() else value
 
     def leave(self, value: Any) -> Tensor:
-        return ball_of(value).radius
+        """The radius; a result below the held dtype's normal range may be flushed to zero on the way."""
+        ball, normal = ball_of(value), format_of(self.held).normal
+        below = (ball.value != 0) & (ball.value.abs() < normal)
+        return ball.radius + below * normal
 
     def at(self, name: str, value: Any) -> Any:
         rounding = self._rounding(name)

@@ -69,6 +69,7 @@ def _templates() -> Environment:
         "breakable": _breakable,
         "count": text.count,
         "glyphs": text.GLYPHS,
+        "rung_glyphs": text.RUNG_GLYPHS,
         "scale": svg.scale(),
         "share": svg.share,
         "shown": failures.SHOWN,

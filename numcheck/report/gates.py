@@ -12,20 +12,17 @@ from typing import Any
 from markupsafe import Markup
 
 from numcheck.gate import GATE_KINDS
-from numcheck.record import replay_line
 from numcheck.report import shapes, svg
-from numcheck.report.failures import allowed
 from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
-from numcheck.report.text import anchor, clean, count, figure, number, short
+from numcheck.report.text import anchor, clean, count, figure, number
 
 # Pictures in one page: beyond, the gates with most headroom are left out and counted, to keep the page under 5 MB.
 STRIPS = 800
-PANELS = 200
-WORST_CASES = 20
+PANELS = 600
 
 Facts = Mapping[str, Any]
 GateKey = tuple[Kernel, Place, str, str, str]
-Points = dict[tuple[Kernel, Place], list[tuple[Facts, float]]]
+Points = dict[tuple[Kernel, Place], dict[tuple[str, str], list[shapes.Lowest]]]
 
 
 @dataclass
@@ -90,11 +87,10 @@ class KernelView:
     place: Place
     ran: str
     grids: list[Grid]
-    quiet: list[tuple[str, list[GateView]]]
+    quiet: list[tuple[str, str]]
     rows: list[GateView]
-    panels: list[tuple[str, Markup]]
+    trellis: shapes.Trellis | None
     left_out: int
-    points: int
 
     @property
     def anchor(self) -> str:
@@ -107,30 +103,18 @@ def kernel_anchor(kernel: Kernel, place: Place) -> str:
     return anchor("kernel", kernel.specs, kernel.spec, place.name)
 
 
-@dataclass(frozen=True)
-class Near:
-    """A Case that held with little to spare."""
-
-    kernel: Kernel
-    place: Place
-    law: str
-    output: str
-    kind: str
-    value: str
-    allowed: str
-    headroom: str
-    case: str
-    replay: str
-    ran: str
-
-
-def headroom(value: float, limit: float, lower: float) -> float:
+def headroom(kind: str, value: float, limit: float, lower: float) -> float:
     """How much larger the value might be: limit / value, 1 at the limit, 0 for NaN, inf where nothing bounds it.
 
-    Of a two-sided gate it is that of the nearer side. At least 1 exactly where the gate holds.
+    A band holds a ratio around 1, so its headroom is taken of logarithms: ln limit / ln value. Of a two-sided gate it
+    is that of the nearer side. At least 1 exactly where the gate holds.
     """
     if math.isnan(value):
         return 0.0
+    holds = lower <= value <= limit
+    if kind == "band" and value > 0 and limit > 1:
+        value, limit = math.log(value), math.log(limit)
+        lower = math.log(lower) if lower > 0 else -math.inf
     above = limit / value if value > 0 else math.inf
     below = math.inf
     if value < 0 and lower > -math.inf:
@@ -140,17 +124,18 @@ def headroom(value: float, limit: float, lower: float) -> float:
     room = min(above, below)
     if math.isnan(room):
         room = 1.0  # an infinite value within an infinite limit
-    return max(1.0, room) if lower <= value <= limit else min(math.nextafter(1.0, 0.0), max(0.0, room))
+    return max(1.0, room) if holds else min(math.nextafter(1.0, 0.0), max(0.0, room))
 
 
 def tally(chosen: Selection) -> tuple[dict[GateKey, Tally], Points]:
-    """Every gate by kernel, device, law, output and kind; and each Case's lowest headroom by kernel and device."""
+    """Every gate by kernel, device, law, output and kind; each Case's lowest headroom by kernel, device and gate."""
     gates: dict[GateKey, Tally] = defaultdict(Tally)
-    points: Points = defaultdict(list)
+    points: Points = defaultdict(lambda: defaultdict(list))
     for judged in chosen.cases:
-        least = math.inf
+        least: dict[str, float] = {}
         for gate in judged.row["gates"]:
-            into = gates[judged.kernel, judged.place, judged.law, gate["output"], gate["kind"]]
+            kind = gate["kind"]
+            into = gates[judged.kernel, judged.place, judged.law, gate["output"], kind]
             if gate.get("vacuous"):
                 into.vacuous += 1
                 continue
@@ -158,9 +143,9 @@ def tally(chosen: Selection) -> tuple[dict[GateKey, Tally], Points]:
             (into.held if holds else into.failed).append(room)
             if into.worst is None or room < into.worst[0]:
                 into.worst = room, judged, gate
-            least = min(least, room)
-        if least < math.inf:
-            points[judged.kernel, judged.place].append((judged.row["case"], least))
+            least[kind] = min(room, least.get(kind, math.inf))
+        for kind, room in least.items():
+            points[judged.kernel, judged.place][judged.law, kind].append((judged.row["case"], room))
     for judged in chosen.pooled:
         for gate in judged.row["gates"]:
             into = gates[judged.kernel, judged.place, judged.law, gate["output"], gate["kind"]]
@@ -172,12 +157,11 @@ def tally(chosen: Selection) -> tuple[dict[GateKey, Tally], Points]:
 
 def _room(gate: Facts) -> tuple[float, bool]:
     value, limit, lower = number(gate["value"]), number(gate["limit"]), number(gate["lower"])
-    return headroom(value, limit, lower), lower <= value <= limit
+    return headroom(gate["kind"], value, limit, lower), lower <= value <= limit
 
 
-def kernels(chosen: Selection) -> tuple[list[KernelView], list[Near]]:
-    """A view a kernel and device, and the Cases with least headroom of all."""
-    gates, lowest = tally(chosen)
+def kernels(chosen: Selection, gates: Mapping[GateKey, Tally], lowest: Points) -> list[KernelView]:
+    """A view a kernel and device, from their `tally`."""
     ran = {(judged.kernel, judged.place): judged.backend for judged in chosen.cases}
     drawn = set(sorted(gates, key=lambda k: gates[k].least)[:STRIPS])
     by_kernel: dict[tuple[Kernel, Place], list[GateKey]] = defaultdict(list)
@@ -189,23 +173,28 @@ def kernels(chosen: Selection) -> tuple[list[KernelView], list[Near]]:
         outputs = list(dict.fromkeys(key[3] for key in mine))
         mine.sort(key=lambda k: (law_order(k[2]), outputs.index(k[3]), _kind_order(k[4])))
         rows = [_view(key, gates[key]) for key in mine if key in drawn]
-        points = lowest[kernel, place]
-        pictures = shapes.panels(points) if panels < PANELS else []
-        panels += len(pictures)
+        trellis = shapes.trellis(_ordered(lowest[kernel, place])) if panels < PANELS else None
+        panels += trellis.panels if trellis else 0
         grids, quiet = _grids(rows)
         where = ran.get((kernel, place), place.name)
-        views.append(KernelView(kernel, place, where, grids, quiet, rows, pictures, len(mine) - len(rows), len(points)))
-    return views, _near(gates)
+        views.append(KernelView(kernel, place, where, grids, quiet, rows, trellis, len(mine) - len(rows)))
+    return views
+
+
+def _ordered(points: Mapping[tuple[str, str], list[shapes.Lowest]]) -> dict[str, list[shapes.Lowest]]:
+    """Gates by name, law by law."""
+    keys = sorted(points, key=lambda key: (law_order(key[0]), _kind_order(key[1])))
+    return {f"{law}, {kind}": points[law, kind] for law, kind in keys}
 
 
 def _kind_order(kind: str) -> int:
     return next((i for i, known in enumerate(GATE_KINDS) if known == kind), len(GATE_KINDS))
 
 
-def _grids(rows: Sequence[GateView]) -> tuple[list[Grid], list[tuple[str, list[GateView]]]]:
-    """Pictures by law; and, by law, the gates that have none because every value is 0 or vacuous."""
+def _grids(rows: Sequence[GateView]) -> tuple[list[Grid], list[tuple[str, str]]]:
+    """Pictures by law; and, by law, in words, the gates that have none because every value is 0 or vacuous."""
     grids: list[Grid] = []
-    quiet: list[tuple[str, list[GateView]]] = []
+    quiet: dict[str, list[str]] = defaultdict(list)
     for law in dict.fromkeys(row.law for row in rows):
         mine = [row for row in rows if row.law == law]
         shown = [row for row in mine if row.picture is not None]
@@ -215,9 +204,20 @@ def _grids(rows: Sequence[GateView]) -> tuple[list[Grid], list[tuple[str, list[G
         if shown:
             grids.append(Grid(law, kinds, [(o, [at.get((o, kind)) for kind in kinds]) for o in outputs]))
         rest = [row for row in mine if row.picture is None and not (row.output in outputs and row.kind in kinds)]
-        if rest:
-            quiet.append((law, rest))
-    return grids, quiet
+        for text in (_named(rest, "0 wherever judged", False), _named(rest, "vacuous", True)):
+            if text:
+                quiet[text].append(law)
+    return grids, [(", ".join(laws), text) for text, laws in quiet.items()]
+
+
+def _named(rows: Sequence[GateView], what: str, vacuous: bool) -> str:
+    """ "0 wherever judged: exact of out, d_x; match of out"."""
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if (row.cases == row.vacuous) is vacuous:
+            by_kind[row.kind].append(row.output)
+    told = "; ".join(f"{kind} of {', '.join(outputs)}" for kind, outputs in by_kind.items())
+    return f"{what}: {told}" if told else ""
 
 
 def _view(key: GateKey, seen: Tally) -> GateView:
@@ -251,28 +251,3 @@ def _view(key: GateKey, seen: Tally) -> GateView:
         str(seen.worst[2].get("reason", "")) if seen.worst else "",
         note,
     )
-
-
-def _near(gates: Mapping[GateKey, Tally]) -> list[Near]:
-    """Of each gate that held everywhere, its lowest headroom; lowest first, one Case a gate so that many are seen."""
-    found: list[tuple[float, Near]] = []
-    for (kernel, place, law, output, kind), seen in gates.items():
-        if seen.worst is None or seen.broken or seen.worst[0] == math.inf:
-            continue
-        room, judged, gate = seen.worst
-        case = judged.row.get("case")
-        near = Near(
-            kernel,
-            place,
-            law,
-            output,
-            kind,
-            figure(number(gate["value"])),
-            allowed(number(gate["limit"]), number(gate["lower"])),
-            figure(room),
-            short(case) if case else "pooled over all Cases",
-            replay_line(kernel.specs, kernel.spec, law, case) if case else "",
-            judged.backend,
-        )
-        found.append((room, near))
-    return [near for _, near in sorted(found, key=lambda f: f[0])[:WORST_CASES]]

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from numcheck.report.selection import Judged, Kernel, Place, Selection
 from numcheck.report.text import count, percent
 from numcheck.verdict import flip_bound
+
+# The rungs that there are, cheap and general first; a run that climbs none of a kind should say so.
+RUNGS = (
+    "same process",
+    "permuted order",
+    "new allocation, dirty memory",
+    "thread counts",
+    "fresh process",
+    "compiled",
+    "new addresses",
+    "other work on the device",
+    "graph replay",
+)
 
 
 @dataclass
@@ -47,11 +60,10 @@ class RungView:
         """What the repeats without a flip bound, at 95 % confidence."""
         if not self.runs:
             return ""
-        unseen = percent(flip_bound(self.fewest))
-        bound = f"at least {count(self.fewest, 'run')} a Case: a flip rate up to {unseen} stays unseen"
+        each = f"{percent(flip_bound(self.fewest))} in one Case ({count(self.fewest, 'run')})"
         if self.flips:
-            return bound
-        return f"over {count(self.cases, 'Case')} below {percent(flip_bound(self.runs))}; {bound}"
+            return f"rates up to {each} stay unseen"
+        return f"rates up to {percent(flip_bound(self.runs))} over {count(self.cases, 'Case')}, or {each}, stay unseen"
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class Ladder:
     place: Place
     ran: str
     cases: int
-    rungs: list[RungView]
+    rungs: dict[str, RungView]
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,14 @@ def ladders(chosen: Selection) -> list[Ladder]:
     return [Ladder(kernel, place, some[0].backend, len(some), _rungs(some)) for (kernel, place), some in rows.items()]
 
 
-def _rungs(rows: list[Judged]) -> list[RungView]:
+def columns(found: Sequence[Ladder]) -> tuple[list[str], list[str]]:
+    """The rungs that some kernel met, in their order; and those that none climbed at all."""
+    met = dict.fromkeys(name for ladder in found for name in ladder.rungs)
+    shown = sorted(met, key=lambda name: RUNGS.index(name) if name in RUNGS else len(RUNGS))
+    return shown, [name for name in RUNGS if name not in met]
+
+
+def _rungs(rows: list[Judged]) -> dict[str, RungView]:
     views: dict[str, RungView] = {}
     for judged in rows:
         outputs: Mapping[str, Any] = judged.row["outputs"]
@@ -104,7 +123,7 @@ def _rungs(rows: list[Judged]) -> list[RungView]:
                     view.flips[output] += flips
                     if outputs.get(output, {}).get("status") == "ORDER_DEPENDENT":
                         view.expected.add(output)
-    return list(views.values())
+    return views
 
 
 def order_dependent(chosen: Selection) -> list[OrderDependent]:

@@ -134,7 +134,7 @@ def _sections(page: Page) -> Iterator[tuple[str, str]]:
         "Repeat ladder",
         table(
             ["Kernel", "Ran as", "Rung", "What happened", "Power at 95 % confidence"],
-            [[x.kernel.spec, x.ran, r.name, r.told, r.power] for x in page.ladders for r in x.rungs],
+            [[x.kernel.spec, x.ran, r.name, r.told, r.power] for x in page.ladders for r in x.rungs.values()],
         ),
     )
     yield (

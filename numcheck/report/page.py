@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.report import failures, gates, ladder, ledger, provenance, summary
+from numcheck.report import failures, gates, ladder, ledger, near, provenance, summary
+from numcheck.report.near import Near
 from numcheck.report.selection import Kernel, Selection, select
 from numcheck.report.summary import Cell
 
@@ -22,11 +23,12 @@ class Page:
     failures: list[failures.Failure]
     kernels: list[gates.KernelView]
     ladders: list[ladder.Ladder]
+    rungs: tuple[list[str], list[str]]
     order_dependent: list[ladder.OrderDependent]
     vacuous: list[ledger.Vacuous]
     vacuous_gates: list[ledger.Vacuous]
     skips: list[ledger.Skip]
-    near: list[gates.Near]
+    near: list[Near]
     beside: list[ledger.Beside]
     certificates: list[provenance.Certificate]
     fingerprints: list[provenance.Fingerprint]
@@ -47,24 +49,28 @@ def build(records: Records) -> Page:
     """The page that these records make."""
     chosen = select(records)
     found = findings(records)
-    views, near = gates.kernels(chosen)
+    tally, lowest = gates.tally(chosen)
+    views = gates.kernels(chosen, tally, lowest)
+    certificates = provenance.certificates(records)
+    climbed = ladder.ladders(chosen)
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
-        summary=summary.summarise(chosen, found),
+        summary=summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
         notes=_notes(chosen),
         failures=broken,
         kernels=views,
-        ladders=ladder.ladders(chosen),
+        ladders=climbed,
+        rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),
         vacuous=empty,
         vacuous_gates=empty_gates,
         skips=ledger.skips(chosen),
-        near=near,
+        near=near.nearest(tally),
         beside=ledger.side_by_side(chosen),
-        certificates=provenance.certificates(records),
+        certificates=certificates,
         fingerprints=provenance.fingerprints(chosen),
         environments=provenance.environments(chosen),
         seconds=provenance.seconds(chosen),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -14,32 +15,72 @@ from numcheck.report.text import clean, count, figure, short
 # Columns of a panel: more distinct sizes are gathered by powers of two.
 COLUMNS = 8
 
-# A Case, as JSON, and its lowest headroom.
+# A Case, as JSON, and its lowest headroom under one gate.
 Lowest = tuple[Mapping[str, Any], float]
 
 
-def panels(points: Sequence[Lowest]) -> list[tuple[str, Markup]]:
-    """One panel a size, and for dtype and regime, where the Cases differ in it."""
-    values: dict[str, list[Any]] = defaultdict(list)
-    for case, _ in points:
-        for name, value in [*case["sizes"].items(), ("dtype", case["dtype"]), ("regime", case["regime"])]:
-            values[name].append(value)
-    return [
-        (name, _panel(name, seen, points))
-        for name, seen in values.items()
-        if len(seen) == len(points) and len(set(seen)) > 1
-    ]
+@dataclass(frozen=True)
+class Axis:
+    """A fact of the Cases: its name, its columns, and the column of each Case's value."""
+
+    name: str
+    columns: list[str]
+    column: dict[Any, int]
+    gathered: bool
+
+    def of(self, case: Mapping[str, Any]) -> int:
+        """The column that a Case belongs to."""
+        return self.column[_key(_facts(case)[self.name], self.gathered)]
 
 
-def _panel(name: str, values: Sequence[Any], points: Sequence[Lowest]) -> Markup:
-    gathered = len(set(values)) > COLUMNS
-    keys: list[Any] = list(values)
-    if gathered:
-        keys = [v.bit_length() if isinstance(v, int) else "several" for v in values]
-    order = sorted(set(keys))
-    shown = [f"≥{2 ** (k - 1) if k else 0}" if gathered and isinstance(k, int) else str(k) for k in order]
-    column = {key: i for i, key in enumerate(order)}
-    marks = [svg.Point(column[key], room, room >= 1.0) for key, (_, room) in zip(keys, points, strict=True)]
+@dataclass(frozen=True)
+class Trellis:
+    """Panels: gates down, facts across."""
+
+    axes: list[str]
+    rows: list[tuple[str, list[Markup]]]
+
+    @property
+    def panels(self) -> int:
+        """How many pictures it has."""
+        return len(self.axes) * len(self.rows)
+
+
+def trellis(points: Mapping[str, Sequence[Lowest]]) -> Trellis | None:
+    """The panels of one kernel: gate -> its Cases. None where the Cases do not differ, or every value is 0."""
+    shown = {gate: seen for gate, seen in points.items() if any(room < math.inf for _, room in seen)}
+    axes = list(_axes([case for seen in shown.values() for case, _ in seen]))
+    if not shown or not axes:
+        return None
+    rows = [(gate, [_panel(axis, gate, seen) for axis in axes]) for gate, seen in shown.items()]
+    return Trellis([axis.name for axis in axes], rows)
+
+
+def _facts(case: Mapping[str, Any]) -> dict[str, Any]:
+    return {**case["sizes"], "dtype": case["dtype"], "regime": case["regime"]}
+
+
+def _axes(cases: Sequence[Mapping[str, Any]]) -> Iterator[Axis]:
+    """One for each fact that every Case has and in which some differ."""
+    facts = [_facts(case) for case in cases]
+    for name in facts[0] if facts else ():
+        values = {fact.get(name) for fact in facts}
+        if len(values) < 2 or None in values:
+            continue
+        gathered = len(values) > COLUMNS
+        order = sorted({_key(value, gathered) for value in values}, key=lambda k: (isinstance(k, str), k))
+        shown = [f"≥{2 ** (k - 1) if k else 0}" if gathered and isinstance(k, int) else str(k) for k in order]
+        yield Axis(name, [clean(text) for text in shown], {key: i for i, key in enumerate(order)}, gathered)
+
+
+def _key(value: Any, gathered: bool) -> Any:
+    if not gathered:
+        return value
+    return value.bit_length() if isinstance(value, int) else "several"
+
+
+def _panel(axis: Axis, gate: str, points: Sequence[Lowest]) -> Markup:
+    marks = [svg.Point(axis.of(case), room, room >= 1.0) for case, room in points]
     case, low = min(points, key=lambda p: p[1])
-    label = f"lowest headroom of {count(len(points), 'Case')} by {name}; the lowest is {figure(low)} at {short(case)}"
-    return svg.panel(marks, [clean(text) for text in shown], clean(label))
+    told = f"headroom of {count(len(points), 'Case')} by {axis.name}; the lowest is {figure(low)} at {short(case)}"
+    return svg.panel(marks, axis.columns, clean(f"{gate}: {told}"))

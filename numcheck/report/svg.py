@@ -18,7 +18,7 @@ WIDTH, HEIGHT, MARGIN, STEP, FOOT = 188, 38, 8, 5, 4
 # Marks on top of each other in a strip; where more Cases share a column, each mark stands for several.
 STACK = 6
 # A panel of the shape pictures in pixels; a column is at least as wide as its label.
-PANEL, PANEL_HEIGHT, PANEL_LEFT, PANEL_BOTTOM, PANEL_TOP, LEVEL = 176, 132, 30, 22, 8, 4
+PANEL, PANEL_HEIGHT, PANEL_LEFT, PANEL_BOTTOM, PANEL_TOP, LEVEL = 158, 98, 26, 16, 5, 4
 LETTER = 6.2
 DOT, CROSS, DIAMOND = "h0", "m-2.5-2.5l5 5m0-5l-5 5", "m-4 0l4-4 4 4-4 4z"
 
@@ -109,7 +109,7 @@ def panel(points: Sequence[Point], columns: Sequence[str], label: str) -> Markup
         parts.append(f'<path class="{"tick" if tick else "limit"}" d="M{PANEL_LEFT} {at}H{right}"/>')
         parts.append(f'<text x="{PANEL_LEFT - 5}" y="{at + 4}" text-anchor="end">{name}</text>')
     for index, name in enumerate(columns):
-        parts.append(f'<text x="{x(index):.0f}" y="{bottom + 15}" text-anchor="middle">{escape(name)}</text>')
+        parts.append(f'<text x="{x(index):.0f}" y="{bottom + 12}" text-anchor="middle">{escape(name)}</text>')
 
     def level(headroom: float) -> int:
         return limit + LEVEL * math.floor((y(headroom) - limit) / LEVEL) + LEVEL // 2

@@ -15,6 +15,7 @@ PLAIN_DIGITS = 6
 MINUS, DASH = "\u2212", "\u2013"
 # The mark of each status, so that none rests on its colour.
 GLYPHS = {"PASS": "✓", "ORDER_DEPENDENT": "⇄", "VACUOUS": "○", "UNAVAILABLE": DASH, "FAIL": "✕", "ERROR": "!"}
+RUNG_GLYPHS = {"still": "✓", "order": "⇄", "flip": "✕", "unclimbed": DASH}
 # Controls, line separators, bidirectional overrides and lone surrogates: they could hide or reorder what is shown.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A fenced block that quotes a file says which: ```python docs/examples/rmsnorm.py#oracle
 QUOTE = re.compile(r"^```python (?P<path>\S+?)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| (?P<n>\d+) \|[^|]*\|(?P<tests>[^|]*)\|$", re.MULTILINE)
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -33,3 +34,14 @@ def test_links_lead_to_files(page: Path) -> None:
         target = link["target"]
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_every_false_pass_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "false-passes.md").read_text()
+    rows = {int(row["n"]): re.findall(r"`(test_\w+)`", row["tests"]) for row in ROW.finditer(page)}
+    assert sorted(rows) == list(range(1, 23))
+    meta = "\n".join(path.read_text() for path in (ROOT / "tests" / "meta").glob("test_*.py"))
+    for number, tests in rows.items():
+        assert tests, f"row {number} names no test"
+        for test in tests:
+            assert f"def {test}(" in meta, f"row {number} names {test}, which is not in tests/meta"

@@ -62,7 +62,7 @@ def test_a_store_without_mask_is_reported_and_not_done():
     out = torch.empty(0).set_(memory[:50].clone().untyped_storage(), 0, (50,))
     with interpreter.session() as session:
         small.double[(4,)](torch.ones(50), out, 50, BLOCK=16, SPILL=1)
-    assert session.findings == (
+    assert session.findings() == (
         "double writes out of bounds: 14 lane(s) of program 3, up to 14 element(s) past the end of `out`",
     )
     assert torch.equal(out, torch.full((50,), 2.0))
@@ -74,16 +74,16 @@ def test_a_read_out_of_bounds_gives_nan_and_is_reported():
         small.wild[(1,)](torch.ones(4), out, 2**40)
         small.wild[(1,)](torch.ones(4), out, -(2**40))
     assert out.isnan().all()
-    assert len(session.findings) == 2
-    assert "past the end of" in session.findings[0]
-    assert "before the start of" in session.findings[1]
+    assert len(session.findings()) == 2
+    assert "past the end of" in session.findings()[0]
+    assert "before the start of" in session.findings()[1]
 
 
 def test_views_into_one_storage_stay_in_bounds():
     whole = torch.zeros(100)
     with interpreter.session() as session:
         small.double[(2,)](torch.ones(20), whole[40:60], 20, BLOCK=16, SPILL=0)
-    assert session.findings == ()
+    assert session.findings() == ()
     assert whole.sum() == 40
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import kernels
-from numcheck import Case, KernelSpec
+from numcheck import Case, KernelSpec, interpreter
 from numcheck.laws.bitwise import BITWISE
 from numcheck.profile import QUICK
 from numcheck.verdict import Status, Verdict
-from tests.meta.order_shares import shares
+
+interpreter.enable()
+
+import kernels  # noqa: E402
+from tests.meta.order_shares import shares  # noqa: E402
 
 SUMS = ("d_post", "d_comb")
 ROWS = ("out", "d_x", "d_residual")
@@ -75,7 +78,9 @@ def test_no_rows_are_vacuous_and_no_error() -> None:
     assert {output.status for output in verdict.outputs.values()} == {Status.VACUOUS}
 
 
-@pytest.mark.parametrize(("dtype", "regime", "least"), [("fp32", "normal", 3), ("bf16", "wide", 3), ("bf16", "normal", 0)])
+@pytest.mark.parametrize(
+    ("dtype", "regime", "least"), [("fp32", "normal", 3), ("bf16", "wide", 3), ("bf16", "normal", 0)]
+)
 def test_three_addends_flip_as_often_as_their_values_let_them(dtype: str, regime: str, least: int) -> None:
     # Of 40 seeds: FP32 normals flip in 22, bf16 spread over powers of two in 22, bf16 normals, whose FP32 sums are
     # exact, in none (`python -m tests.meta.order_shares`). Half of 12 seeds or more than 2 of 12 leaves wide room.

@@ -6,15 +6,31 @@ import pytest
 import torch
 from torch import Tensor
 
-from numcheck import Case, KernelSpec
+from numcheck import Case, KernelSpec, interpreter
 from numcheck.execute import execute
 from numcheck.laws.bitwise import BITWISE
 from numcheck.order import Order, orders
 from numcheck.profile import CI, QUICK
 from numcheck.sample import sample
 from numcheck.verdict import OutputVerdict, Status
-from tests.meta import row_sum as problem
-from tests.meta.row_sum import ATOMIC, LANES, ONE_PROGRAM, ORDERED, RACY, STALE, THREE_BLOCKS, TORCH, TWO_BLOCKS, spec
+
+interpreter.enable()
+
+from tests.meta import row_sum as problem  # noqa: E402
+from tests.meta.row_sum import (  # noqa: E402
+    ATOMIC,
+    HIDDEN_ATOMIC,
+    HIDDEN_RACE,
+    LANES,
+    ONE_PROGRAM,
+    ORDERED,
+    RACY,
+    STALE,
+    THREE_BLOCKS,
+    TORCH,
+    TWO_BLOCKS,
+    spec,
+)
 
 
 def judged(kernel: KernelSpec, case: Case = THREE_BLOCKS) -> OutputVerdict:
@@ -93,6 +109,19 @@ def test_a_lost_update_is_a_race_in_every_order_although_its_bits_are_right(orde
     assert not right.evidence.footprints["out"].races
 
 
+def test_atomics_behind_a_single_writer_are_no_single_output() -> None:
+    assert judged(HIDDEN_ATOMIC).status is Status.FAIL
+    exact = judged(HIDDEN_ATOMIC, THREE_BLOCKS.but(regime="ones"))
+    assert exact.status is Status.VACUOUS
+    assert "a workspace address 3 addends" in exact.why
+
+
+def test_a_race_in_a_workspace_fails_under_the_workspace_s_own_name() -> None:
+    verdict = BITWISE.judge(HIDDEN_RACE, THREE_BLOCKS, QUICK)
+    assert verdict.status is Status.FAIL
+    assert verdict.outputs["workspace"].why.startswith("race")
+
+
 def test_lanes_of_one_program_that_hit_one_address_are_permuted_too() -> None:
     verdict = BITWISE.judge(LANES, Case.of(S=1, D=16), QUICK)
     assert verdict.evidence.launches[0].grid in ((1,), (1, 1, 1))
@@ -103,6 +132,16 @@ def test_memory_that_is_not_zeroed_first_is_caught_in_spite_of_an_any_promise() 
     found = judged(STALE)
     assert found.status is Status.FAIL
     assert "in the same order of programs" in found.why
+
+
+def large_by_atomics(x: Tensor) -> dict[str, Tensor]:
+    return problem.atomic(x) if x.numel() > 200 else problem.ordered(x)
+
+
+def test_a_kernel_that_is_only_ordered_while_small_fails_on_the_large_case_that_always_runs() -> None:
+    claim = ORDERED.but(forward=large_by_atomics)
+    assert judged(claim, THREE_BLOCKS).status is Status.PASS
+    assert BITWISE.judge(claim, BITWISE.cases(claim)[0], QUICK).status is Status.FAIL
 
 
 class Remembers:

@@ -8,13 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from numcheck import Case, KernelSpec
+from numcheck import Case, KernelSpec, interpreter
+from numcheck.load import load
 from numcheck.order import Order
 from numcheck.repeat import Subject, compiled, dirty_memory, fresh_process, permuted, same_process, threads
 from numcheck.repeat_cuda import busy_device, graph_replay, moved
 from numcheck.sample import sample
 from numcheck.verdict import flip_bound
-from tests.meta.row_sum import ATOMIC, ONE_PROGRAM, ORDERED, STALE, THREE_BLOCKS, TORCH, row_sum, spec
+
+interpreter.enable()
+
+from tests.meta.row_sum import ATOMIC, ONE_PROGRAM, ORDERED, STALE, THREE_BLOCKS, TORCH, row_sum, spec  # noqa: E402
 
 # The two orders of three addends that may differ from the first: (1, 2, 0) and (0, 2, 1).
 ORDERS = (Order("exact", 3), Order("exact", 1))
@@ -95,8 +99,6 @@ def located(tmp_path: Path) -> Path:
 
 
 def _load(path: Path) -> dict[str, KernelSpec]:
-    from numcheck.load import load
-
     return {kernel.name: kernel for kernel in load((str(path),))}
 
 

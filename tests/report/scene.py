@@ -118,9 +118,9 @@ def bitwise(spec: str, case: Case, device: str = "cpu") -> Verdict:
         else:
             outputs[name] = OutputVerdict(Status.PASS)
     seen = {o: (h,) for o, h in hashes(spec, case).items()}
-    names = [("same process", 2), ("program order and lanes", 6), ("dirty memory", 1)]
-    names += [("busy second stream", 4), ("graph replay", 4)] if device == "cuda" else [("thread counts", 2)]
-    rungs = [Rung(n, r, seen, flipped if n.startswith("program") else {}) for n, r in names]
+    names = [("same process", 2), ("permuted order", 6), ("new allocation, dirty memory", 1)]
+    names += [("other work on the device", 4), ("graph replay", 4)] if device == "cuda" else [("thread counts", 2)]
+    rungs = [Rung(n, r, seen, flipped if n == "permuted order" else {}) for n, r in names]
     if case["S"] == 5 and case.seed % 3 == 0:
         rungs.append(Rung("fresh process", 1, seen))
     return Verdict(spec, "bitwise", CLAIMS["bitwise"], outputs, rungs=tuple(rungs),

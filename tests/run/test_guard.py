@@ -14,7 +14,7 @@ from numcheck.execute import execute
 from numcheck.guard import MARGIN_BYTES, Guard, poisoned
 from numcheck.poison import FLOAT_BITS
 from tests.interpreter import small
-from tests.run.problem import sample, spec
+from tests.run.problem import sample, saving, spec
 
 
 def doubling(spill):
@@ -35,7 +35,7 @@ def test_a_good_kernel_passes(dtype, strided):
 
 def test_a_tail_written_beyond_the_end_is_caught():
     run = execute(doubling(1), sample())
-    assert "14 element(s) past the end of `out`" in run.findings[0]
+    assert run.findings[0].endswith("up to 14 element(s) past the end of `out`, which is output out")
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -158,6 +158,20 @@ def test_a_changed_cotangent_is_found():
         return {"d_x": d_out.mul_(2).clone()}
 
     assert "input d_out was changed" in execute(spec(None, greedy), sample()).findings[0]
+
+
+def test_an_output_that_the_vjp_changes_is_found_and_put_back():
+    def forward(x):
+        return {"out": x * 2, "lse": x.sum()[None]}
+
+    def greedy(x, lse, d_out):
+        lse.zero_()
+        return {"d_x": d_out * 2}
+
+    given = sample()
+    run = execute(spec(forward, greedy, oracle=saving), given)
+    assert run.findings == ("output lse was changed in 1 of 1 element(s), the first at (0,)",)
+    assert torch.equal(run.outputs["lse"], given.inputs["x"].sum()[None])
 
 
 def test_an_output_that_is_an_input_is_found():

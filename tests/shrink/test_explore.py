@@ -110,7 +110,7 @@ def test_no_case_at_all_is_an_error() -> None:
 def test_a_law_of_its_own_cases_draws_none_and_does_not_shrink() -> None:
     outcome = run(where(lambda case: True), cases=lambda spec: (OLD, OWN), drawn=False)
     assert outcome.judged == 2
-    assert outcome.first == outcome.shrunk == OLD
+    assert outcome.first == outcome.shrunk == OWN
 
 
 def test_a_law_of_its_own_cases_that_has_none_is_an_error() -> None:

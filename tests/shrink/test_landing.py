@@ -11,12 +11,14 @@ import pytest
 from numcheck.case import Case
 from numcheck.errors import InvalidCase
 from numcheck.explore import Outcome, explore
-from numcheck.profile import CI, DEEP, QUICK
+from numcheck.profile import CI, DEEP, QUICK, Profile
 from numcheck.shrink import shrink
-from numcheck.verdict import Status
+from numcheck.spec import KernelSpec
+from numcheck.verdict import OutputVerdict, Status, Verdict
 from tests.shrink.fakes import SPACE, Watch, spec, where
 
 BLOCK = 1024
+PASS = OutputVerdict(Status.PASS)
 SIMPLEST = Case.of(S=0, D=1, H=1, facts={"pattern": "spread"})
 
 
@@ -116,13 +118,28 @@ def test_an_error_and_a_failure_do_not_slip_into_each_other() -> None:
     assert failure.shrunk == SIMPLEST.but(D=2000)
 
 
-def test_a_failure_does_not_slip_to_another_output() -> None:
-    def outputs(case: Case) -> dict[str, Status]:
-        if case["D"] >= 300:
-            return {"out": Status.FAIL, "lse": Status.PASS}
-        return {"out": Status.PASS, "lse": Status.FAIL if case["D"] >= 3 else Status.PASS}
+def other_outputs(words: str) -> Watch:
+    """FAIL in out from D 300 on, in lse with `words` from D 3 on."""
 
-    assert shrink(Watch(outputs).law(), spec(), Case.of(S=1, D=4096, H=1), CI) == Case.of(S=0, D=300, H=1)
+    def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+        out = OutputVerdict(Status.FAIL, f"ceiling {case['D']} beyond 1") if case["D"] >= 300 else PASS
+        lse = OutputVerdict(Status.FAIL, words) if 3 <= case["D"] < 300 else PASS
+        return Verdict(spec.name, "accuracy", "a claim", {"out": out, "lse": lse})
+
+    watch = Watch(where(three_blocks))
+    watch.judge = judge  # type: ignore[method-assign]
+    return watch
+
+
+def test_a_failure_does_not_slip_to_another_one_in_another_output() -> None:
+    law = other_outputs("race between programs").law()
+    assert shrink(law, spec(), Case.of(S=1, D=4096, H=1), CI) == Case.of(S=0, D=300, H=1)
+
+
+def test_the_same_failure_in_another_output_is_followed() -> None:
+    """A law may stop at the first output that shows it."""
+    law = other_outputs("ceiling 7 beyond 1").law()
+    assert shrink(law, spec(), Case.of(S=1, D=4096, H=1), CI) == Case.of(S=0, D=3, H=1)
 
 
 def test_fewer_failing_outputs_are_still_the_same_failure() -> None:

@@ -16,6 +16,7 @@ from numcheck.errors import InvalidSpec
 from numcheck.oracle import CaseSpace, Input, Oracle, Output
 from numcheck.oracles import mhc_post
 from numcheck.reading import Emulation, Noise, Radius, Recording, Truth, read, readings
+from numcheck.reading.watch import unnamed
 from numcheck.sample import Sample, sample
 from numcheck.ulp import round_to, ulp
 
@@ -320,6 +321,42 @@ def test_a_derived_vjp_has_a_worst_case_that_holds(dtype: str) -> None:
         assert rms(r.radius[name]) < 300 * rms(error)
         predicted = math.sqrt(sum(rms(n[name] - r.truth[name]) ** 2 for n in r.noise) / 4)
         assert rms(error) < 1.3 * predicted
+
+
+def attention(read: Any, q: Any, k: Any, v: Any) -> dict[str, Any]:
+    """Sums that have no name, as an author might write them first."""
+    return {"out": read.at("out", torch.softmax(q @ k.mT / 8.0, -1) @ v)}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_unnamed_sums_widen_the_draws(dtype: str) -> None:
+    dims = ("N", "D")
+    oracle = Oracle(
+        "attention",
+        inputs=(Input("q", dims), Input("k", dims), Input("v", dims)),
+        outputs=(Output("out", dims),),
+        forward=attention,
+        space=CaseSpace({"N": (1, 99), "D": (1, 99)}),
+    )
+    case = Case.of(N=24, D=64, dtype=dtype, regime="mean4")
+    s = sample(oracle, case)
+    assert unnamed(oracle, s.exact()) == ("matmul", "softmax")
+    r = readings(oracle, Contract(rounds={"out": "data", "d_v": "data"}).policy(case), s, draws=4)
+    out = attention(Truth(), **{name: t.float() for name, t in s.inputs.items()})["out"]
+    error = out.to(s.inputs["q"].dtype).double() - r.truth["out"]
+    assert bool((error.abs() <= r.radius["out"]).all())
+    assert rms(error) < 1.3 * math.sqrt(sum(rms(n["out"] - r.truth["out"]) ** 2 for n in r.noise) / 4)
+
+
+def test_named_sums_are_not_called_unnamed() -> None:
+    assert unnamed(mhc_post, sample(mhc_post, Case.of(S=1, H=2, D=3)).exact()) == ()
+
+
+def test_a_result_that_a_device_may_flush_to_zero_is_within_its_radius() -> None:
+    tiny = torch.full((1,), 1e-40, dtype=torch.float64)
+    reading = Radius(Policy({}, {"": Sum()}))
+    assert reading.leave(reading.enter(tiny)).item() >= 1e-40
+    assert reading.leave(reading.enter(tiny * 0)).item() == 0.0
 
 
 def saved_oracle() -> Oracle:

@@ -8,6 +8,7 @@ import torch
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Sum
 from numcheck.advice import advice, nearest
 from numcheck.evidence import Evidence, Footprint
+from numcheck.oracles import mhc_post
 from numcheck.sample import sample
 from numcheck.vacuity import ADDENDS, Proof, prove, record
 
@@ -182,3 +183,13 @@ def test_three_is_the_number_of_addends_from_which_order_matters() -> None:
     assert torch.equal(a + b, b + a)
     assert not torch.equal((a + b) + c, a + (b + c))
     assert ADDENDS == 3
+
+
+def test_of_a_large_batch_only_the_rows_that_a_proof_looks_at_are_read() -> None:
+
+    spec = KernelSpec("mhc", mhc_post, forward=dict, vjp=dict, contract=Contract(accumulate="fp32"))
+    case = Case.of(S=3, H=8, D=8192)
+    terms = record(spec, sample(mhc_post, case)).terms
+    assert terms["d_post"][0].shape[0] == 2
+    assert prove(spec, case, terms, Evidence())["d_comb"].proven
+    assert record(spec, sample(mhc_post, case.but(D=16))).terms["d_post"][0].shape[0] == 3

@@ -1,0 +1,78 @@
+"""Watch: which sums an oracle makes without naming them.
+
+A sum that goes through `read.total` has a declared tree, so its error can be drawn. A plain `x.sum()` or `a @ b` has
+not; its worst case is known (Ball), its spread is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from numcheck.oracle import Oracle
+from numcheck.reading.kinds import Truth
+
+SUMS = frozenset(
+    {
+        "sum",
+        "mean",
+        "matmul",
+        "mm",
+        "bmm",
+        "mv",
+        "dot",
+        "einsum",
+        "tensordot",
+        "linear",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "cumsum",
+        "norm",
+        "var",
+        "std",
+    }
+)
+
+
+class _Watched(Truth):
+    """Truth that knows when a sum is its own."""
+
+    def __init__(self) -> None:
+        self.adding = False
+
+    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
+        self.adding = True
+        try:
+            return super()._add(name, terms, dim)
+        finally:
+            self.adding = False
+
+
+class _Watching(TorchFunctionMode):
+    def __init__(self, reading: _Watched) -> None:
+        super().__init__()
+        self.reading, self.seen = reading, set[str]()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.__name__.strip("_").removeprefix("r")
+        if name in SUMS and not self.reading.adding:
+            self.seen.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+def unnamed(oracle: Oracle, exact: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Names of the summing functions that the oracle's forward and VJP call outside `read.total`."""
+    reading = _Watched()
+    with _Watching(reading) as watching:
+        inputs = {i.name: exact[i.name] for i in oracle.inputs}
+        outputs = oracle.forward(reading, **inputs)
+        if oracle.vjp is not None and oracle.gradients:
+            kept = {name: outputs[name] for name in oracle.saved}
+            oracle.vjp(reading, **inputs, **kept, **{c.name: exact[c.name] for c in oracle.cotangents})
+    return tuple(sorted(watching.seen))
