@@ -207,7 +207,7 @@ def bare(spec: KernelSpec, subject: Subject) -> Run:
 
 def call(spec: KernelSpec, subject: Subject) -> dict[str, Tensor]:
     """Forward outputs, then gradients, on the Sample's own tensors and the first Run's saved outputs, pins in force."""
-    with pinned(spec.pins):
+    with pinned(spec.pins), torch.no_grad():
         outputs = dict(spec.forward(**subject.sample.inputs)) if spec.forward else {}
         if spec.vjp:
             outputs.update(spec.vjp(**subject.sample.inputs, **subject.first.saved, **subject.sample.cotangents))

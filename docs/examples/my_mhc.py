@@ -10,7 +10,7 @@ import triton.language as tl
 from numcheck import Contract, KernelSpec
 from numcheck.oracles import mhc_post
 
-BLOCK = 128
+BLOCK = 512
 
 
 @triton.jit

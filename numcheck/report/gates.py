@@ -194,7 +194,7 @@ def _kind_order(kind: str) -> int:
 def _grids(rows: Sequence[GateView]) -> tuple[list[Grid], list[tuple[str, str]]]:
     """Pictures by law; and, by law, in words, the gates that have none because every value is 0 or vacuous."""
     grids: list[Grid] = []
-    quiet: list[tuple[str, str]] = []
+    quiet: dict[str, list[str]] = defaultdict(list)
     for law in dict.fromkeys(row.law for row in rows):
         mine = [row for row in rows if row.law == law]
         shown = [row for row in mine if row.picture is not None]
@@ -204,10 +204,10 @@ def _grids(rows: Sequence[GateView]) -> tuple[list[Grid], list[tuple[str, str]]]
         if shown:
             grids.append(Grid(law, kinds, [(o, [at.get((o, kind)) for kind in kinds]) for o in outputs]))
         rest = [row for row in mine if row.picture is None and not (row.output in outputs and row.kind in kinds)]
-        quiet += [
-            (law, text) for text in (_named(rest, "0 wherever judged", False), _named(rest, "vacuous", True)) if text
-        ]
-    return grids, quiet
+        for text in (_named(rest, "0 wherever judged", False), _named(rest, "vacuous", True)):
+            if text:
+                quiet[text].append(law)
+    return grids, [(", ".join(laws), text) for text, laws in quiet.items()]
 
 
 def _named(rows: Sequence[GateView], what: str, vacuous: bool) -> str:

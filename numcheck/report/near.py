@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from numcheck.report.gates import GateKey, Tally
 from numcheck.report.selection import Kernel, Place
 from numcheck.report.text import figure, number, short
 
-WORST_CASES = 20
+# How many to show of each gate of a law: a ceiling sits at its limit wherever one rounding is all there is, and would
+# else crowd out the others.
+EACH = 5
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Near:
 
 
 def nearest(gates: Mapping[GateKey, Tally]) -> list[Near]:
-    """Of each gate that held everywhere, its lowest headroom; lowest first, one Case a gate so that many are seen."""
+    """Of each output's gates that held everywhere, the Case with the lowest headroom; the lowest first."""
     found: list[tuple[float, Near]] = []
     for (kernel, place, law, output, kind), seen in gates.items():
         if seen.worst is None or seen.broken or seen.worst[0] == math.inf:
@@ -54,4 +57,10 @@ def nearest(gates: Mapping[GateKey, Tally]) -> list[Near]:
             judged.backend,
         )
         found.append((room, near))
-    return [near for _, near in sorted(found, key=lambda f: f[0])[:WORST_CASES]]
+    shown: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for _, near in sorted(found, key=lambda f: f[0]):
+        shown[near.law, near.kind] += 1
+        if shown[near.law, near.kind] <= EACH:
+            kept.append(near)
+    return kept

@@ -51,13 +51,14 @@ def build(records: Records) -> Page:
     found = findings(records)
     tally, lowest = gates.tally(chosen)
     views = gates.kernels(chosen, tally, lowest)
+    certificates = provenance.certificates(records)
     climbed = ladder.ladders(chosen)
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
-        summary=summary.summarise(chosen, found),
+        summary=summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
         notes=_notes(chosen),
         failures=broken,
         kernels=views,
@@ -69,7 +70,7 @@ def build(records: Records) -> Page:
         skips=ledger.skips(chosen),
         near=near.nearest(tally),
         beside=ledger.side_by_side(chosen),
-        certificates=provenance.certificates(records),
+        certificates=certificates,
         fingerprints=provenance.fingerprints(chosen),
         environments=provenance.environments(chosen),
         seconds=provenance.seconds(chosen),

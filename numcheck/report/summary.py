@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from numcheck.finding import Finding
@@ -23,13 +23,14 @@ class Cell:
     place: Place
     counts: Counter[str] = field(default_factory=Counter)
     pooled: str = ""
+    ended: str = ""
     reasons: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> str:
         """What the Cases and the pooled verdict say together."""
-        seen = {*self.counts, *([self.pooled] if self.pooled in ("ERROR", "FAIL") else [])}
-        return next((s for s in TELLING if s in seen), self.pooled or "UNAVAILABLE")
+        seen = {*self.counts, *(s for s in (self.pooled, self.ended) if s in ("ERROR", "FAIL"))}
+        return next((s for s in TELLING if s in seen), self.pooled or self.ended or "UNAVAILABLE")
 
     @property
     def cases(self) -> int:
@@ -83,9 +84,9 @@ def cells(chosen: Selection) -> dict[tuple[Kernel, Place, str], Cell]:
         into = cell(judged.kernel, judged.place, judged.law)
         into.pooled = min((s for s in (into.pooled, judged.status) if s), key=TELLING.index)
     for kernel, law, place, row in chosen.outcomes:
-        if row["status"] in ("ERROR", "FAIL"):
-            into = cell(kernel, place, law)
-            into.pooled = min((s for s in (into.pooled, row["status"]) if s), key=TELLING.index)
+        into = cell(kernel, place, law)
+        if not into.cases or (row["status"] in ("ERROR", "FAIL") and into.status != row["status"]):
+            into.ended = row["status"]
             into.reasons.append(row.get("reason", ""))
     laws = sorted({law for _, _, law in found} | {law for _, law, _, _ in chosen.unavailable if law}, key=law_order)
     for kernel, law, place, row in chosen.unavailable:
@@ -94,8 +95,8 @@ def cells(chosen: Selection) -> dict[tuple[Kernel, Place, str], Cell]:
     return found
 
 
-def summarise(chosen: Selection, findings: Iterable[Finding]) -> Summary:
-    """The first screen."""
+def summarise(chosen: Selection, findings: Iterable[Finding], uncertified: Sequence[str] = ()) -> Summary:
+    """The first screen. uncertified: oracles whose certificate FAILED: no verdict that rests on one holds."""
     found = cells(chosen)
     laws = sorted({law for _, _, law in found}, key=law_order)
     failed = [c for c in found.values() if c.status in ("ERROR", "FAIL")]
@@ -104,11 +105,11 @@ def summarise(chosen: Selection, findings: Iterable[Finding]) -> Summary:
     claims = Counter(c.status for c in found.values())
     differ = sum(f.kind == "bits_differ" for f in findings)
     unfinished = sum(f.kind in ("unfinished", "no_end") for f in findings)
-    word, headline = _word(bool(failed or differ), unfinished > 0, counts, claims)
+    word, headline = _word(bool(failed or differ or uncertified), unfinished > 0, counts, claims)
     return Summary(
         word,
         headline,
-        _sentences(claims, differ, unfinished, len(failed)),
+        [*_sentences(claims, differ, unfinished, len(failed)), *_oracles(uncertified)],
         laws,
         _lines(found, laws, chosen),
         [(s, counts[s]) for s in TELLING if counts[s]],
@@ -146,6 +147,10 @@ def _sentences(claims: Counter[str], differ: int, unfinished: int, failed: int) 
     if unfinished:
         said.append("the records show work that was started and not finished")
     return said
+
+
+def _oracles(uncertified: Sequence[str]) -> list[str]:
+    return [f"the oracle {name} FAILED its certificate" for name in uncertified]
 
 
 def _lines(found: dict[tuple[Kernel, Place, str], Cell], laws: list[str], chosen: Selection) -> list[Line]:

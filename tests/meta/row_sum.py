@@ -114,6 +114,24 @@ def stale(x: Tensor) -> dict[str, Tensor]:
     return {"out": out}
 
 
+def _through_a_workspace(x: Tensor, kernel: Any) -> dict[str, Tensor]:
+    sums = torch.zeros(x.shape[0], device=x.device)
+    out = torch.empty(x.shape[0], device=x.device)
+    x = x.contiguous()
+    kernel[(x.shape[0], _blocks(x))](x, sums, x.shape[1], BLOCK=BLOCK)
+    add_slots[(x.shape[0],)](sums, out, BLOCKS=1)
+    return {"out": out}
+
+
+def hidden_atomic(x: Tensor) -> dict[str, Tensor]:
+    """Atomics into a workspace, which one program a row then copies: one writer, and yet no fixed order."""
+    return _through_a_workspace(x, add_atomically)
+
+
+def hidden_race(x: Tensor) -> dict[str, Tensor]:
+    return _through_a_workspace(x, add_and_lose)
+
+
 def one_program(x: Tensor) -> dict[str, Tensor]:
     """One program a row, whose block holds the whole row."""
     out = torch.empty(x.shape[0], device=x.device)
@@ -151,6 +169,8 @@ RACY = spec("racy", racy, "any", (add_and_lose,))
 ORDERED = spec("ordered", ordered, "fixed", (store_slots, add_slots))
 STALE = spec("stale", stale, "any", (add_atomically,))
 ONE_PROGRAM = spec("one_program", one_program, "single", (add_slots,))
+HIDDEN_ATOMIC = spec("hidden_atomic", hidden_atomic, "single", (add_atomically, add_slots))
+HIDDEN_RACE = spec("hidden_race", hidden_race, "any", (add_and_lose, add_slots))
 LANES = spec("lanes", lanes, "any", (scatter_lanes,))
 TORCH = spec("torch", torch_sum)
-ALL = (ATOMIC, RACY, ORDERED, STALE, ONE_PROGRAM, LANES, TORCH)
+ALL = (ATOMIC, RACY, ORDERED, STALE, ONE_PROGRAM, HIDDEN_ATOMIC, HIDDEN_RACE, LANES, TORCH)

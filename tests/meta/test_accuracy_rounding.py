@@ -21,14 +21,14 @@ BROKEN = {
 
 
 def test_the_right_kernel_passes() -> None:
-    for seed in range(5):
+    for seed in range(3):
         verdict = ACCURACY.judge(mhc(), hundred(seed), QUICK)
         assert verdict.status is Status.PASS, verdict
 
 
 @pytest.mark.parametrize("spec", BROKEN.values(), ids=BROKEN)
 def test_undeclared_rounding_fails_where_a_flat_cap_passes(spec: KernelSpec) -> None:
-    for seed in range(5):
+    for seed in range(3):
         verdict = ACCURACY.judge(spec.but(caps={"out": FLAT}), hundred(seed), QUICK)
         assert verdict.outputs["out"].status is Status.FAIL
         failed = {g.kind for g in verdict.gates if g.output == "out" and not g.held}
@@ -44,9 +44,9 @@ def test_match_alone_sees_it_nearly_always(spec: KernelSpec) -> None:
             g.kind == "match" and g.output == "out" and not g.held
             for g in ACCURACY.judge(spec, hundred(s), QUICK).gates
         )
-        for s in range(10)
+        for s in range(6)
     )
-    assert seen >= 8
+    assert seen >= 5
 
 
 @pytest.mark.parametrize("missing", OLD_POINTS)

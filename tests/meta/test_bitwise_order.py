@@ -19,6 +19,8 @@ interpreter.enable()
 from tests.meta import row_sum as problem  # noqa: E402
 from tests.meta.row_sum import (  # noqa: E402
     ATOMIC,
+    HIDDEN_ATOMIC,
+    HIDDEN_RACE,
     LANES,
     ONE_PROGRAM,
     ORDERED,
@@ -105,6 +107,19 @@ def test_a_lost_update_is_a_race_in_every_order_although_its_bits_are_right(orde
     assert torch.equal(racy.outputs["out"], right.outputs["out"])
     assert racy.evidence.footprints["out"].races
     assert not right.evidence.footprints["out"].races
+
+
+def test_atomics_behind_a_single_writer_are_no_single_output() -> None:
+    assert judged(HIDDEN_ATOMIC).status is Status.FAIL
+    exact = judged(HIDDEN_ATOMIC, THREE_BLOCKS.but(regime="ones"))
+    assert exact.status is Status.VACUOUS
+    assert "a workspace address 3 addends" in exact.why
+
+
+def test_a_race_in_a_workspace_fails_under_the_workspace_s_own_name() -> None:
+    verdict = BITWISE.judge(HIDDEN_RACE, THREE_BLOCKS, QUICK)
+    assert verdict.status is Status.FAIL
+    assert verdict.outputs["workspace"].why.startswith("race")
 
 
 def test_lanes_of_one_program_that_hit_one_address_are_permuted_too() -> None:

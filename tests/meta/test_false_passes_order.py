@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.meta.row_sum import ATOMIC, ORDERED, THREE_BLOCKS, TWO_BLOCKS
 
 from numcheck import Contract, KernelSpec, Unavailable
 from numcheck.capability import Device
@@ -20,6 +19,7 @@ from numcheck.laws.bitwise import BITWISE
 from numcheck.plugin.settings import Settings
 from numcheck.profile import QUICK
 from numcheck.verdict import Status
+from tests.meta.row_sum import ATOMIC, ORDERED, THREE_BLOCKS, TWO_BLOCKS
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = replace(QUICK, grid=4, examples=4)

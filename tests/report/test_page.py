@@ -125,6 +125,27 @@ def test_a_test_that_judged_no_case_is_no_pass(tmp_path: Path) -> None:
     assert "triton under bitwise: drawing stopped at its 5 s" in section(tree, "matrix").text
 
 
+def test_an_oracle_that_failed_its_certificate_is_no_pass(tmp_path: Path) -> None:
+    with Writer(tmp_path / "r.jsonl", "run") as writer:
+        writer.case("kernels", SHRUNK, scene.judge("bitwise", "triton", SHRUNK), "grid")
+        writer.certificate({"oracle": "mhc_post", "status": "FAILED", "worst": 1e-3})
+    tree = page(tmp_path / "r.jsonl")
+    assert tree.one("h1").text == "Did not hold"
+    assert "the oracle mhc_post FAILED its certificate" in tree.one("p", cls="lede").text
+
+
+def test_faults_are_claims_too(tmp_path: Path) -> None:
+    with Writer(tmp_path / "r.jsonl", "run") as writer:
+        writer.outcome("kernels", "lost_update", "faults", "PASS", reason="caught by bitwise: load, add, store")
+    assert page(tmp_path / "r.jsonl").one("h1").text == "Held"
+    with Writer(tmp_path / "r.jsonl", "run") as writer:
+        writer.outcome("kernels", "early_cast", "faults", "FAIL", reason="SURVIVOR: early_cast is broken")
+    tree = page(tmp_path / "r.jsonl")
+    assert tree.one("h1").text == "Did not hold"
+    assert "SURVIVOR: early_cast is broken" in section(tree, "failures").text
+    assert "caught by bitwise" in section(tree, "matrix").text
+
+
 def test_the_matrix_shows_each_claim_and_how_its_cases_fell(failing: Node) -> None:
     rows = table_rows(section(failing, "matrix"))
     by_kernel = {row[0]: row[1:] for row in rows}
