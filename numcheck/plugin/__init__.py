@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from numcheck.errors import NumcheckError
-from numcheck.finding import findings
+from numcheck.finding import Finding, findings
 from numcheck.plugin import door, summary
 from numcheck.plugin.settings import MARKS, Settings, add_options, settings
-from numcheck.record import Writer, merge, new_run, read, worker_path, worker_paths
+from numcheck.record import Writer, merge, new_run, read, replay_line, worker_path, worker_paths
 
 if TYPE_CHECKING:
     from numcheck.capability import Device
@@ -226,7 +226,7 @@ def _conclude(state: State, path: Path) -> None:
     if not path.exists():
         return
     records = read(path).of_runs(state.run)
-    state.said += [f"{f.kind}: {f.text}" for f in findings(records)]
+    state.said += [_said(found) for found in findings(records)]
     state.said += [f"records problem: {problem}" for problem in records.problems]
     target = state.settings.report
     if target is not None:
@@ -235,6 +235,13 @@ def _conclude(state: State, path: Path) -> None:
         render = render_markdown if target.suffix == ".md" else render_html
         target.write_text(render(records), encoding="utf-8")
         state.said.append(f"report: {target}")
+
+
+def _said(found: Finding) -> str:
+    """A finding as one line; with the line that replays it, where it is about a Case."""
+    if found.case is None:
+        return f"{found.kind}: {found.text}"
+    return f"{found.kind}: {found.text}: {replay_line(found.specs, found.spec, found.law, found.case)}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -24,13 +24,13 @@ def choose(wanted: str) -> Device:
         wanted = "cpu"
     try:
         if wanted != "cpu" and device.driver_present():
-            _pin(os.environ.get(WORKER, ""))
+            pin(os.environ.get(WORKER, ""))
         return device.choose(wanted)
     except NumcheckError as error:
         raise pytest.UsageError(f"--numcheck-device: {error}") from None
 
 
-def _pin(worker: str) -> None:
+def pin(worker: str) -> None:
     """Give an xdist worker one GPU of those it sees, in turn. CUDA reads the variable once, when it loads."""
     number = worker.removeprefix("gw")
     if not number.isdigit():

@@ -92,7 +92,7 @@ class Session:
     def failure(self, outcome: Outcome, source: str) -> str:
         """The text of a failed test."""
         parts = [self._finding(outcome, found, source) for found in outcome.findings]
-        if outcome.pooled is not None and not outcome.pooled.held:
+        if not parts and outcome.pooled is not None and not outcome.pooled.held:
             parts.append(f"over all {outcome.judged} Cases together:\n{describe(outcome.pooled)}")
         if outcome.reason and not parts:
             parts.append(f"{outcome.status.name}: {outcome.spec} under {outcome.law}: {outcome.reason}")
