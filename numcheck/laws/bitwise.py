@@ -49,7 +49,7 @@ LARGE_SIZE = 257
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-    """The Verdict of one Case: each output against its order promise; the slow rungs only where profile.slow > 0."""
+    """The Verdict of one Case: each output against its order promise; the slow rungs for the first profile.slow of `large_cases`."""
     capability = spec.available(profile.device)
     if isinstance(capability, Unavailable):
         return _everywhere(spec, case, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs or 'more'}")
@@ -118,7 +118,7 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)
         yield graph_replay(subject, profile.repeats)
-    if profile.slow > 0:
+    if subject.sample.case in large_cases(subject.spec)[: profile.slow]:
         yield threads(subject)
         yield fresh_process(subject)
         yield compiled(subject)
@@ -184,7 +184,8 @@ def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> O
 def large_cases(spec: KernelSpec) -> tuple[Case, ...]:
     """For each data dtype the largest Case of the named grid that stays small enough, with values spread out.
 
-    They run before all others, and so are the ones that climb the slow rungs of a profile that has some.
+    The first `profile.slow` of them climb the slow rungs: which ones is a matter of spec and Case alone, so that a
+    replay under the same profile does the same.
     """
     space = spec.oracle.space
     facts = {name: values[0] for name, values in space.facts.items()}
