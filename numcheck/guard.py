@@ -203,11 +203,14 @@ def poisoned(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def allocator_peak(device: str) -> Iterator[Callable[[], int]]:
-    """On CUDA, the most bytes that the allocator handed out inside, beyond what was held before; elsewhere 0."""
+    """On CUDA, the most bytes asked of the allocator and alive at once, beyond those before; elsewhere 0.
+
+    Bytes as they were requested, before the allocator rounds each block up, so that they are comparable with a formula.
+    """
     if device != "cuda":
         yield lambda: 0
         return
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    yield lambda: max(0, torch.cuda.max_memory_allocated() - before)
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    yield lambda: max(0, torch.cuda.memory_stats()["requested_bytes.all.peak"] - before)

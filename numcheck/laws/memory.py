@@ -28,8 +28,6 @@ NAME = "memory"
 SHAPES = 4
 # Large enough that a missing factor stands out of a device's rounding, small enough to take well under a second.
 ELEMENTS = 2**16
-# A CUDA allocator hands out multiples of 512 bytes; on the CPU requests are counted as they are asked for.
-BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +69,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         if call.returned and not call.run.evidence.peak_bytes:
             why = f"{call.name} returned {call.returned} bytes, yet no allocation was seen: nothing was measured"
             return everywhere(spec, blank, Status.ERROR, why, call.run)
-    slack = _slack(spec, profile)
-    gates = {call: _gate(call, promised, slack) for call in calls}
+    gates = {call: _gate(call, promised) for call in calls}
     outputs: dict[str, OutputVerdict] = {}
     for call, gate in gates.items():
         verdict = OutputVerdict(Status.PASS) if gate.held else OutputVerdict(Status.FAIL, gate.reason)
@@ -89,14 +86,14 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     )
 
 
-def _gate(call: Call, promised: int, slack: int) -> Gate:
-    rounding = f" plus {slack} for the allocator's rounding" if slack else ""
-    reason = f"{call.name}: {call.workspace} bytes beyond its outputs, where the formula says {promised}{rounding}"
-    return Gate("ceiling", call.outputs[0].name, float(call.workspace), float(promised + slack), reason)
+def _gate(call: Call, promised: int) -> Gate:
+    reason = f"{call.name}: {call.workspace} bytes beyond its outputs, where the formula says {promised}"
+    return Gate("ceiling", call.outputs[0].name, float(call.workspace), float(promised), reason)
 
 
 def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
     # The guard counts allocations by dispatch; a GPU has its allocator to ask, where the guard's margins would show.
+    # Both count bytes as they are asked for, so the formula has to hold to the byte.
     counted = profile.device == "cpu"
     halves = []
     if spec.forward:
@@ -107,13 +104,6 @@ def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
         run = execute(spec.but(forward=None), drawn, device=profile.device, guard=counted, saved=saved)
         halves.append(Call("vjp", drawn.case, run, spec.oracle.gradients))
     return halves
-
-
-def _slack(spec: KernelSpec, profile: Profile) -> int:
-    """Bytes by which the allocator may round up: nothing on the CPU, a block for each tensor alive on a GPU."""
-    if profile.device == "cpu":
-        return 0
-    return BLOCK * (len(spec.oracle.results) + len(spec.oracle.inputs))
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
