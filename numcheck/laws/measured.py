@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -72,6 +72,13 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
         why = f"oracle {spec.oracle.name} gives NaN in {names} though every input is finite: it cannot judge"
         return everywhere(spec, blank, Status.ERROR, why, run)
     return Measured(made, run, read)
+
+
+def redrawn(spec: KernelSpec, case: Case, walked: Measured, draws: int) -> Measured:
+    """The same Run beside readings with `draws` noise draws; the kernel does not run again."""
+    policy, kept = spec.contract.policy(case), saved(walked.run)
+    read = readings(spec.oracle, policy, walked.sample, draws, saved=kept, jitters=_jitters(spec, case))
+    return replace(walked, readings=read)
 
 
 def saved(run: Run) -> dict[str, Tensor] | None:
