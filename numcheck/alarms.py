@@ -93,6 +93,10 @@ def _all_judged(
 
 
 def _send(specs: Sequence[KernelSpec], work: Sequence[tuple[int, Case]], profile: Profile, sender: Connection) -> None:
+    import torch
+
+    # A forked child of a process that has used OpenMP's threads hangs when it enters a parallel region itself.
+    torch.set_num_threads(1)
     for judged in _judged(specs, work, profile):
         sender.send(judged)
     sender.close()
