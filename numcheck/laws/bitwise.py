@@ -49,7 +49,10 @@ LARGE_SIZE = 257
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-    """The Verdict of one Case: each output against its order promise; the slow rungs for the first profile.slow of `large_cases`."""
+    """The Verdict of one Case: each output against its order promise.
+
+    The slow rungs are climbed for the first `profile.slow` of `large_cases`.
+    """
     capability = spec.available(profile.device)
     if isinstance(capability, Unavailable):
         return _everywhere(spec, case, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs or 'more'}")
