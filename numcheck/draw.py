@@ -189,7 +189,6 @@ def _case(space: CaseSpace, values: Mapping[str, Fact]) -> Case:
 
 
 @timed("draw")
-@timed("draw")
 def grid(spec: KernelSpec, profile: Profile) -> tuple[Case, ...]:
     """The named grid of a spec's problem: whole where it has at most `profile.grid` Cases, else every pair of values.
 
