@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from numcheck.advice import advice
-from numcheck.capability import Unavailable
 from numcheck.case import Case, Fact
 from numcheck.evidence import Evidence
 from numcheck.execute import Run
 from numcheck.laws.law import Judged, Law
+from numcheck.laws.measured import everywhere, unjudged
 from numcheck.oracle import CaseSpace, full_grid
 from numcheck.order import Order, orders
 from numcheck.profile import Profile
@@ -53,18 +53,16 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
 
     The slow rungs are climbed for the first `profile.slow` of `large_cases`.
     """
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return _everywhere(spec, case, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs or 'more'}")
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return _everywhere(spec, case, Status.VACUOUS, f"outside the promise: {illegal}")
+    blank = Verdict(spec.name, NAME, _claim(spec, case), {})
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
     recorded = record(spec, drawn)
     subject = Subject.of(spec, drawn, profile.device, recorded.saved(spec, drawn))
     broken = subject.first.error or _nothing_ran(spec, case, subject.first)
     if broken:
-        return replace(_everywhere(spec, case, Status.ERROR, broken), evidence=subject.first.evidence)
+        return replace(everywhere(spec, blank, Status.ERROR, broken), evidence=subject.first.evidence)
     proofs = prove(spec, case, recorded.terms, subject.first.evidence)
     steps: list[Step] = []
     outputs: dict[str, OutputVerdict] = {}
@@ -79,17 +77,13 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     return Verdict(
         spec.name,
         NAME,
-        _claim(spec, case),
+        blank.claim,
         {name: _advised(subject, proofs.get(name), v) for name, v in outputs.items()},
         rungs=tuple(step.rung for step in steps),
         hashes=subject.hashes,
         evidence=subject.first.evidence,
         figures={"vacuity": {name: proof.to_json() for name, proof in proofs.items()}},
     )
-
-
-def _everywhere(spec: KernelSpec, case: Case, status: Status, why: str) -> Verdict:
-    return Verdict(spec.name, NAME, _claim(spec, case), dict.fromkeys(spec.judged, OutputVerdict(status, why)))
 
 
 def _claim(spec: KernelSpec, case: Case) -> str:

@@ -10,12 +10,11 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.execute import Run, execute
 from numcheck.gate import Gate
 from numcheck.laws.law import Judged, Law
-from numcheck.laws.measured import everywhere
+from numcheck.laws.measured import everywhere, unjudged
 from numcheck.oracle import CaseSpace, Output
 from numcheck.profile import Profile
 from numcheck.sample import Sample, sample
@@ -55,12 +54,9 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: measured bytes beyond outputs against `Contract.workspace`."""
     promised = spec.contract.workspace(case)
     blank = Verdict(spec.name, NAME, f"{spec.name} allocates at most {promised} bytes beyond its outputs", {})
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
     calls = _calls(spec, drawn, profile)
     for call in calls:
