@@ -188,18 +188,14 @@ def large_cases(spec: KernelSpec) -> tuple[Case, ...]:
     facts = {name: values[0] for name, values in space.facts.items()}
     rows = full_grid({name: _sizes(space, name) for name in space.sizes})
     cases = [Case.from_json({"sizes": row, "dtype": dtype, "facts": facts}) for dtype in spec.dtypes for row in rows]
-    fitting = [c for c in cases if _elements(c) <= LARGE and spec.illegal(c) is None and spec.launches(c)]
-    largest = (max((c for c in fitting if c.dtype == dtype), key=_elements, default=None) for dtype in spec.dtypes)
-    return tuple(case for case in largest if case is not None)
+    fitting = [c for c in cases if c.elements <= LARGE and spec.illegal(c) is None and spec.launches(c)]
+    by_dtype = ([c for c in fitting if c.dtype == dtype] for dtype in spec.dtypes)
+    return tuple(max(some, key=lambda c: c.elements) for some in by_dtype if some)
 
 
 def _sizes(space: CaseSpace, name: str) -> tuple[Fact, ...]:
     smallest, largest = space.sizes[name]
     return space.grid.get(name) or space.choices.get(name) or (min(largest, max(smallest, LARGE_SIZE)),)
-
-
-def _elements(case: Case) -> int:
-    return math.prod(value for _, value in case.sizes)
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:

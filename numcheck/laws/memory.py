@@ -25,7 +25,7 @@ from numcheck.verdict import OutputVerdict, Status, Verdict
 NAME = "memory"
 # Fewer points than this fit a formula of sizes in too many ways.
 SHAPES = 4
-# Large enough that a missing factor stands out of a device's rounding, small enough to take well under a second.
+# Large enough that a missing factor or term shows in the bytes, small enough to take well under a second.
 ELEMENTS = 2**16
 
 
@@ -103,7 +103,7 @@ def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """Contiguous Cases of growing size for each data dtype: the four largest of the grid that stay small enough."""
+    """For each data dtype SHAPES contiguous Cases of the grid, from its smallest to the largest within ELEMENTS."""
     space = spec.oracle.space
     facts = tuple((name, values[0]) for name, values in space.facts.items())
     axes = {name: _axis(space, name) for name in space.sizes}
@@ -111,8 +111,8 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     chosen: list[Case] = []
     for dtype in spec.dtypes:
         made = [Case(row, dtype, "normal", facts=facts) for row in rows]
-        fitting = [c for c in made if _elements(c) <= ELEMENTS and spec.illegal(c) is None]
-        chosen += _spread(sorted(fitting, key=_elements))
+        fitting = [c for c in made if c.elements <= ELEMENTS and spec.illegal(c) is None]
+        chosen += _spread(sorted(fitting, key=lambda c: c.elements))
     return tuple(chosen)
 
 
@@ -120,10 +120,6 @@ def _axis(space: CaseSpace, name: str) -> tuple[int, ...]:
     low, high = space.sizes[name]
     given = [int(v) for v in space.grid.get(name, ())] or list(space.choices.get(name, ()))
     return tuple(given) if given else tuple(dict.fromkeys(min(high, max(low, size)) for size in (1, 33, 257)))
-
-
-def _elements(case: Case) -> int:
-    return math.prod(value for _, value in case.sizes)
 
 
 def _spread(ordered: list[Case]) -> list[Case]:
