@@ -79,8 +79,9 @@ def _checked(x, residual, post, comb, d_out=None):
     if d_out is not None:
         wanted["d_out"] = (d_out, (tokens, streams, channels), torch.bfloat16)
     for name, (tensor, shape, dtype) in wanted.items():
-        if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, but it must be {dtype} {shape}")
+        if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device != residual.device:
+            found = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+            raise ValueError(f"{name} is {found}, but it must be {dtype} {shape} on {residual.device}")
     return [tensor.contiguous() for tensor, _, _ in wanted.values()]
 
 

@@ -29,9 +29,11 @@ def prepare(options: argparse.Namespace) -> Device:
 
 
 def specs(options: argparse.Namespace) -> tuple[KernelSpec, ...]:
-    """The kernels that `--specs` names."""
+    """The kernels that `--specs` names; as `python -m` does, the current folder is looked at first."""
     from numcheck.load import load
 
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     return load(options.specs or DEFAULT_SPECS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,12 @@ ATOMIC = "mhc_post.triton_split_atomic"
 CASE = '{"sizes":{"S":1,"H":1,"D":33}}'
 
 
+# What the installed console script does; unlike `python -m`, it does not put the current folder on sys.path.
+SCRIPT = "import sys; from numcheck.cli import main; sys.exit(main())"
+
+
 def numcheck(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "numcheck", *arguments]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(command, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-P", "-c", SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
