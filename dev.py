@@ -61,17 +61,22 @@ def main(argv: list[str]) -> int:
 def judge(extra: list[str]) -> int:
     report = ROOT / "reports" / "numcheck.html"
     records = ROOT / "reports" / "numcheck.jsonl"
-    return run(tool("numcheck"), "run", "--specs", "kernels", "--records", records, "--report", report, *extra)
+    judged = ("--specs", "kernels", "--records", records, "--report", report)
+    return run(tool("numcheck"), "run", *judged, *workers(extra), *extra)
 
 
 def test(extra: list[str]) -> int:
-    workers = [] if "-n" in extra else ["-n", str(os.cpu_count() or 1)]
-    return run(python(), "-m", "pytest", "--numcheck-profile", "ci", *workers, *extra)
+    return run(python(), "-m", "pytest", "--numcheck-profile", "ci", *workers(extra), *extra)
 
 
 def check(extra: list[str]) -> int:
     steps = ((tool("ruff"), "format", "--check"), (tool("ruff"), "check"), (tool("mypy"),))
     return max(run(*step, *extra) for step in steps)
+
+
+def workers(extra: list[str]) -> list[str]:
+    """One worker a core, unless `extra` says otherwise."""
+    return [] if "-n" in extra else ["-n", str(os.cpu_count() or 1)]
 
 
 def make_venv(extras: tuple[str, ...]) -> None:
