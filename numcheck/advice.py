@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from numcheck.case import Case
 from numcheck.errors import NumcheckError
+from numcheck.evidence import ADDENDS
 from numcheck.oracle import CaseSpace
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
-from numcheck.vacuity import ADDENDS, Proof, Vouched, prove_output, record, vouched
+from numcheck.vacuity import Proof, Vouched, prove_output, record, vouched
 
 # Sizes tried above the Case's own for one that the ownership map gives three writers.
 SEARCHED = 4096

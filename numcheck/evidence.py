@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Backend = Literal["interpreter", "device", "torch"]
+# The name under which a measured map sums up memory that is neither output nor input.
+WORKSPACE = "workspace"
+# IEEE addition commutes, so two addends onto zero give the same bits in either order; a third makes order matter.
+ADDENDS = 3
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Footprint:
 
     writers: the most programs that wrote one address by a plain store, over all addresses and launches.
     addends: the most values that atomics added to one address, a non-zero start counting as one; 0: no atomics.
-    multi: how many addresses got at least three addends.
+    multi: how many addresses got at least ADDENDS of them.
     atomic: some address was written by an atomic.
     races: addresses that two programs share without atomics: (flat element index, program, program) samples.
     unwritten: how many addresses nobody wrote.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from numcheck.contract import OrderPromise
 from numcheck.difference import Difference
-from numcheck.evidence import Footprint
+from numcheck.evidence import ADDENDS, Footprint
 from numcheck.repeat import PERMUTED, Step
-from numcheck.vacuity import ADDENDS, Proof
+from numcheck.vacuity import Proof
 from numcheck.verdict import OutputVerdict, Status, flip_bound
 
 

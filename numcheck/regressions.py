@@ -55,7 +55,7 @@ def _row(line: str, where: str) -> Regression:
     try:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
-        raise InvalidCase(f"{where}: not JSON ({error}); a line is one object, see {NAME} in the docs") from None
+        raise InvalidCase(f"{where}: not JSON ({error}); a line is one object, see docs/reference/pytest.md") from None
     if not isinstance(row, dict) or set(row) - FIELDS or {"oracle", "case", "why"} - set(row):
         raise InvalidCase(f"{where}: a line needs oracle, case and why, and may have spec and law; got {line[:80]}")
     try:

@@ -20,7 +20,7 @@ import torch
 from numcheck.case import Case
 from numcheck.clock import timed
 from numcheck.contract import Sum
-from numcheck.evidence import Evidence, Footprint
+from numcheck.evidence import ADDENDS, Evidence, Footprint
 from numcheck.oracle import Input, Output
 from numcheck.order import Order, orders
 from numcheck.reading import Recording, read
@@ -35,8 +35,6 @@ Numbers = npt.NDArray[Any]
 Source = Literal["measured", "declared", "oracle"]
 Terms = Mapping[str, tuple["Tensor", int | tuple[int, ...]]]
 
-# IEEE addition commutes, so two addends onto zero give the same bits in either order; a third makes order matter.
-ADDENDS = 3
 # Four addends have twelve distinct orders of addition, the one written among them; more addends get as many tries.
 ORDERS = 11
 # One sensitive address proves that order could matter; a proof from the oracle's terms errs both ways, so aim for more.

@@ -13,9 +13,11 @@ def main(options: argparse.Namespace) -> int:
 
     options.device = "cpu"
     common.prepare(options)
-    found = alarms(
-        common.specs(options), cases=options.cases, large=options.large, seed=options.seed, workers=options.workers
-    )
+    specs = common.specs(options)
+    with common.ticking(options.cases + options.large, "alarms") as tick:
+        found = alarms(
+            specs, cases=options.cases, large=options.large, seed=options.seed, workers=options.workers, tick=tick
+        )
     if options.json:
         common.print_json(found.to_json())
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -47,7 +48,7 @@ def judging(options: argparse.Namespace) -> dict[str, Any]:
     from numcheck.environment import environment
 
     device = common.prepare(options)
-    facts: dict[str, Any] = {"device": device, "environment": environment(device)}
+    facts: dict[str, Any] = {"device": device, "environment": environment(device, variables=os.environ)}
     if device == "cpu" and importlib.util.find_spec("triton") is not None:
         from numcheck.interpreter import probe
 

@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from numcheck.evidence import Footprint
+from numcheck.evidence import ADDENDS, WORKSPACE, Footprint
 from numcheck.interpreter.trace import Ints, Touched
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The name under which everything is summed up that is neither an output nor an input.
-WORKSPACE = "workspace"
 # Races quoted per tensor: enough to see a pattern, few enough for a record.
 RACE_SAMPLES = 4
-# The fewest values whose sum can depend on their order, a non-zero start counting as one.
-ORDERED_ADDENDS = 3
 
 
 def footprints(
@@ -98,7 +94,7 @@ def _of_tensor(elements: Elements, touched: Iterable[Touched]) -> Footprint | No
         races += _quoted(here, launch, inside)
     if not written.any() and not races:
         return None
-    multi = int((busiest >= ORDERED_ADDENDS).sum())
+    multi = int((busiest >= ADDENDS).sum())
     unwritten = int((~written).sum())
     return Footprint(writers, int(busiest.max(initial=0)), multi, atomic, tuple(races[:RACE_SAMPLES]), unwritten)
 
@@ -119,7 +115,7 @@ def _workspace(touched: Sequence[Touched], unnamed: Sequence[npt.NDArray[np.bool
     return Footprint(
         writers=max(int(t.writers[mask].max()) for t, mask in rest),
         addends=max(int(t.addends[mask].max()) for t, mask in rest),
-        multi=sum(int((t.addends[mask] >= ORDERED_ADDENDS).sum()) for t, mask in rest),
+        multi=sum(int((t.addends[mask] >= ADDENDS).sum()) for t, mask in rest),
         atomic=any(bool(t.atomic[mask].any()) for t, mask in rest),
         races=tuple(races[:RACE_SAMPLES]),
     )

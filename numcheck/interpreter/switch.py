@@ -24,10 +24,14 @@ def enable() -> None:
     os.environ[SWITCH] = "1"
 
 
+def asked() -> bool:
+    """Whether the environment asks for the interpreter, as Triton reads it."""
+    return os.environ.get(SWITCH, "").lower() in _ON
+
+
 def active() -> bool:
     """Whether a kernel imported now would run in the interpreter."""
-    chosen = os.environ.get(SWITCH, "").lower() in _ON
-    return chosen and ("triton" not in sys.modules or _helpers_interpreted())
+    return asked() and ("triton" not in sys.modules or _helpers_interpreted())
 
 
 def _helpers_interpreted() -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from numcheck.advice import advice
 from numcheck.case import Case, Fact
-from numcheck.evidence import Evidence
+from numcheck.evidence import ADDENDS, WORKSPACE, Evidence
 from numcheck.execute import Run
 from numcheck.laws.law import Judged, Law
 from numcheck.laws.measured import everywhere, unjudged
@@ -36,12 +36,10 @@ from numcheck.repeat import (
 from numcheck.repeat_cuda import busy_device, graph_replay, moved
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
-from numcheck.vacuity import ADDENDS, Proof, prove, record
+from numcheck.vacuity import Proof, prove, record
 from numcheck.verdict import OutputVerdict, Status, Verdict, worst
 
 NAME = "bitwise"
-# The name under which the measured map sums up memory that is neither output nor input.
-WORKSPACE = "workspace"
 # A large Case makes torch split its work over threads, yet takes well under a second a run.
 LARGE = 2**16
 # A size that neither grid nor choices bound; prime and beyond one vector register, as odd sizes have the most teeth.
@@ -228,7 +226,7 @@ def _pooled(spec: KernelSpec, output: str, judged: Judged) -> OutputVerdict:
 
 BITWISE = Law(
     NAME,
-    "Same Case, same bits, as integers, for each output as far as its order promise goes.",
+    "same Case, same bits, as integers, for each output as far as its order promise goes",
     judge=judge,
     pool=pool,
     cases=large_cases,

@@ -161,7 +161,7 @@ def _stranger(values: tuple[int, ...]) -> int:
 
 EDGES = Law(
     NAME,
-    "Boundary shapes are right; guards find nothing; poison does not matter; wrong arguments raise before a launch.",
+    "boundary shapes are right; guards find nothing; poison does not matter; wrong arguments raise before a launch",
     judge=judge,
     cases=cases,
 )

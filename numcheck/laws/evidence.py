@@ -140,6 +140,6 @@ def _dropped(name: str, asked: Run, others: list[Run]) -> tuple[str, str]:
 
 EVIDENCE = Law(
     NAME,
-    "The intended kernel ran; a determinism request is honoured or refused loudly, never dropped.",
+    "the intended kernel ran; a determinism request is honoured or refused loudly, never dropped",
     judge=judge,
 )

@@ -84,6 +84,6 @@ def _one_declared(subject: Subject, relation: Relation) -> Relations:
 
 INVARIANCE = Law(
     NAME,
-    "Outputs follow when a Case is changed in a way whose effect is known: linear, scaled, laid out, sliced.",
+    "outputs follow when a Case is changed in a way whose effect is known: linear, scaled, laid out, sliced",
     judge=judge,
 )

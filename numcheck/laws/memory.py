@@ -174,7 +174,7 @@ def _pooled(rows: Judged, shapes: int, residual: int) -> OutputVerdict:
 
 MEMORY = Law(
     NAME,
-    "Peak bytes of a call beyond its outputs stay within the Contract's formula.",
+    "peak bytes of a call beyond its outputs stay within the Contract's formula",
     judge=judge,
     pool=pool,
     cases=cases,

@@ -10,6 +10,7 @@ import pytest
 
 from numcheck.capability import Device
 from numcheck.errors import NumcheckError
+from numcheck.interpreter.switch import asked
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Set by pytest-xdist in a worker before its plugins load: gw0, gw1, ...
@@ -20,7 +21,7 @@ def choose(wanted: str) -> Device:
     """The device for --numcheck-device; on a CPU, Triton is told to interpret. Raises pytest.UsageError."""
     from numcheck import device
 
-    if wanted == "auto" and os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
+    if wanted == "auto" and asked():
         wanted = "cpu"
     try:
         if wanted != "cpu" and device.driver_present():

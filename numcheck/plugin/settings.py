@@ -29,7 +29,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What the options ask for; `asked`: whether any was given, without which the plugin changes nothing."""
+    """What the options ask for."""
 
     specs: tuple[str, ...] = ()
     profile: str = "quick"
@@ -37,7 +37,6 @@ class Settings:
     records: Path | None = None
     report: Path | None = None
     require: str = ""
-    asked: bool = False
 
     @property
     def effort(self) -> Profile:
@@ -96,7 +95,6 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
         records=records,
         report=report,
         require=given["require"] or "",
-        asked=any(given.values()),
     )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from numcheck.laws import NAMES
 from numcheck.record import Records, Row
 
-# Laws in the order in which a reviewer asks; others follow by name.
-LAWS = ("bitwise", "accuracy", "cancellation", "invariance", "edges", "memory", "evidence", "faults")
+# In this order; others follow by name.
+LAWS = (*NAMES, "faults")
 # A Case is judged in these; "shrink" rows are tries on the way to a smaller failure, "replay" rows repeat a Case.
 JUDGED = ("regression", "grid", "draw")
 

@@ -125,7 +125,7 @@ def test_kernels_see_only_the_declare_stage_and_determinism(path: Path) -> None:
     "path", files("numcheck", "kernels", "properties", "tests"), ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_the_environment_is_read_only_at_a_door_or_in_determinism(path: Path) -> None:
-    allowed = {"plugin", "cli", "commands", "determinism", "device", "interpreter", "repeat"}
+    allowed = {"plugin", "cli", "commands", "determinism", "device", "interpreter"}
     relative = path.relative_to(ROOT)
     if relative.parts[0] == "tests" or (relative.parts[0] == "numcheck" and room(path) in allowed):
         return

@@ -12,7 +12,7 @@ import math
 import pytest
 import torch
 
-from numcheck.interpreter.footprints import WORKSPACE
+from numcheck.evidence import WORKSPACE
 from numcheck.interpreter.probe_kernels import arrival
 from numcheck.order import Order
 from tests.interpreter import small

@@ -7,10 +7,10 @@ import torch
 
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Sum
 from numcheck.advice import advice, nearest
-from numcheck.evidence import Evidence, Footprint
+from numcheck.evidence import ADDENDS, Evidence, Footprint
 from numcheck.oracles import mhc_post
 from numcheck.sample import sample
-from numcheck.vacuity import ADDENDS, Proof, prove, record
+from numcheck.vacuity import Proof, prove, record
 
 BLOCK = 16
 
