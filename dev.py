@@ -85,6 +85,8 @@ def make_venv(extras: tuple[str, ...]) -> None:
         shutil.rmtree(VENV, ignore_errors=True)
         print(f"making {VENV.name} ({'on the installed CUDA torch' if on_cuda else 'with CPU torch'})", flush=True)
         quiet(sys.executable, "-m", "venv", *(["--system-site-packages"] if on_cuda else []), VENV)
+        if on_cuda and sys.prefix != sys.base_prefix:
+            show_packages_of(sys.prefix)
     try:
         install(extras, on_cuda)
     except subprocess.CalledProcessError as error:
@@ -94,6 +96,13 @@ def make_venv(extras: tuple[str, ...]) -> None:
             sys.exit(fail("could not install, and these are missing:\n  " + "\n  ".join(lacking)))
         sys.exit(fail("could not install numcheck itself; pip's own words are above"))
     STAMP.write_text(" ".join([digest, *sorted({*made[1:], *extras})]))
+
+
+def show_packages_of(prefix: str) -> None:
+    """Let .venv see the packages of the virtual environment that runs this: system packages are the base's alone."""
+    folders = [path for path in sys.path if path.startswith(prefix) and path.endswith("site-packages")]
+    (target,) = VENV.glob("lib/python*/site-packages")
+    (target / "outer.pth").write_text("\n".join(folders) + "\n")
 
 
 def install(extras: tuple[str, ...], on_cuda: bool) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Small Cases, by their seed, of which one is judged by the bitwise law too.
 BITWISE_SHARE = 8
 
-Judged = tuple[str, int, Case, tuple["Verdict", ...]]
+Judged = tuple[str, Case, tuple["Verdict", ...]]
 
 
 def alarms(
@@ -93,6 +93,10 @@ def _all_judged(
 
 
 def _send(specs: Sequence[KernelSpec], work: Sequence[tuple[int, Case]], profile: Profile, sender: Connection) -> None:
+    import torch
+
+    # A forked child of a process that has used OpenMP's threads hangs when it enters a parallel region itself.
+    torch.set_num_threads(1)
     for judged in _judged(specs, work, profile):
         sender.send(judged)
     sender.close()
@@ -101,10 +105,9 @@ def _send(specs: Sequence[KernelSpec], work: Sequence[tuple[int, Case]], profile
 def _judged(specs: Sequence[KernelSpec], work: Iterable[tuple[int, Case]], profile: Profile) -> Iterator[Judged]:
     for index, case in work:
         spec = specs[index]
-        size = math.prod(size for _, size in case.sizes)
-        repeated = size <= SMALL_SIZE and case.seed % BITWISE_SHARE == 0
+        repeated = case.elements <= SMALL_SIZE and case.seed % BITWISE_SHARE == 0
         laws = (ACCURACY, BITWISE) if repeated else (ACCURACY,)
-        yield spec.name, size, case, tuple(law.judge(spec, case, profile) for law in laws)
+        yield spec.name, case, tuple(law.judge(spec, case, profile) for law in laws)
 
 
 def _count(rows: Sequence[Judged], profile: Profile, seed: int, cases: int, large: int, seconds: float) -> Alarms:
@@ -113,8 +116,8 @@ def _count(rows: Sequence[Judged], profile: Profile, seed: int, cases: int, larg
     found: list[Alarm] = []
     shares: dict[str, list[dict[str, Any]]] = {}
     scores: dict[tuple[str, bool], list[float]] = {}
-    for spec, size, case, verdicts in rows:
-        decade = decade_of(size)
+    for spec, case, verdicts in rows:
+        decade = decade_of(case.elements)
         for kind, output, alarm in (row for verdict in verdicts for row in _judgements(spec, case, verdict)):
             judged[kind, output, decade] += 1
             accused[kind, output, decade] += alarm is not None
@@ -135,7 +138,7 @@ def _count(rows: Sequence[Judged], profile: Profile, seed: int, cases: int, larg
         pools,
         pooled_ratio(everything)[0] if everything else 1.0,
         tuple(found),
-        dict(Counter(f"{v.law} {v.status.name}" for row in rows for v in row[3])),
+        dict(Counter(f"{v.law} {v.status.name}" for row in rows for v in row[2])),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,6 +71,11 @@ class Case:
             if key == name:
                 return value
         raise InvalidCase(f"no size {name!r}; this Case has {', '.join(k for k, _ in self.sizes) or 'none'}")
+
+    @property
+    def elements(self) -> int:
+        """How large the Case is: the product of its sizes."""
+        return math.prod(value for _, value in self.sizes)
 
     def fact(self, name: str, default: Fact) -> Fact:
         """The fact called `name`, or `default` where the Case does not state it."""

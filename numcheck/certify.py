@@ -15,6 +15,7 @@ from torch import Tensor
 
 from numcheck.case import Case
 from numcheck.errors import InvalidSpec
+from numcheck.gate import finite
 from numcheck.oracle import Oracle
 from numcheck.reading import Truth, read
 from numcheck.sample import sample
@@ -49,11 +50,11 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """A plain JSON object; a figure that is no number is written as a string."""
-        plain = {name: _plain(value) for name, value in self.by_output.items()}
+        plain = {name: finite(value) for name, value in self.by_output.items()}
         return {
             "oracle": self.oracle,
             "status": self.status,
-            "worst": _plain(self.worst),
+            "worst": finite(self.worst),
             "by_output": plain,
             "cases": self.cases,
             "limit": self.limit,
@@ -116,7 +117,7 @@ def _errors(oracle: Oracle, case: Case) -> dict[str, float]:
     inputs = {i.name: _nested(exact[i.name], lambda v: Var(mp.mpf(v), abs(mp.mpf(v)))) for i in oracle.inputs}
     outputs = {name: list(_leaves(v)) for name, v in _twin(oracle, Functions(mp), case, inputs).items()}
     errors = {
-        o.name: _worst(mp, oracle, got[o.name], [(_parts(mp, v)) for v in outputs[o.name]], o.name)
+        o.name: _worst(mp, oracle, got[o.name], [_parts(mp, v) for v in outputs[o.name]], o.name)
         for o in oracle.outputs
     }
     roots = [
@@ -195,7 +196,3 @@ def _leaves(nested: Any) -> Iterator[Any]:
             yield from _leaves(value)
     else:
         yield nested
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

@@ -189,7 +189,6 @@ def _case(space: CaseSpace, values: Mapping[str, Fact]) -> Case:
 
 
 @timed("draw")
-@timed("draw")
 def grid(spec: KernelSpec, profile: Profile) -> tuple[Case, ...]:
     """The named grid of a spec's problem: whole where it has at most `profile.grid` Cases, else every pair of values.
 
@@ -227,7 +226,7 @@ def _unnamed(field: Field, is_size: bool) -> Fact:
 
 def cost(case: Case) -> int:
     """How large a Case is: the product of its sizes."""
-    return math.prod(value for _, value in case.sizes)
+    return case.elements
 
 
 def steer(verdict: Verdict) -> None:

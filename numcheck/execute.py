@@ -17,13 +17,12 @@ from numcheck.guard import Guard, allocator_peak
 from numcheck.order import Order
 from numcheck.snapshot import Snapshot, aliases
 from numcheck.spec import KernelSpec
+from numcheck.ulp import torch_dtype
 from numcheck.watch import Watch, watch
 
 if TYPE_CHECKING:
     from numcheck.case import Case
     from numcheck.oracle import Output
-
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 class Given(Protocol):
@@ -204,7 +203,7 @@ class _Call:
     def _mismatch(self, output: Output, value: object) -> str:
         if not isinstance(value, Tensor):
             return f"as {type(value).__name__}, not a tensor"
-        shape, dtype = output.shape(self._sample.case), _DTYPES[output.dtype_for(self._sample.case)]
+        shape, dtype = output.shape(self._sample.case), torch_dtype(output.dtype_for(self._sample.case))
         if tuple(value.shape) != tuple(shape):
             return f"of shape {tuple(value.shape)}, not {tuple(shape)}"
         if value.dtype != dtype:

@@ -20,7 +20,7 @@ from numcheck.capability import Device
 from numcheck.case import Case
 from numcheck.errors import NumcheckError
 from numcheck.execute import execute
-from numcheck.load import load
+from numcheck.load import find
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
 
@@ -116,7 +116,7 @@ def main() -> None:
     sys.path[:] = request["path"]
     if request["interpret"]:
         interpreter.enable()
-    spec = next(s for s in load((request["specs"],)) if s.name == request["spec"])
+    spec = find(request["specs"], request["spec"])
     device: Device = request["device"]
     drawn = sample(spec.oracle, Case.from_json(request["case"]), device=device)
     given = torch.load(request["saved"], weights_only=True)

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import from_dlpack
 
 from numcheck import poison
+from numcheck.ulp import FORMATS, INTEGERS, torch_dtype
 
 # Wider than the overrun of a block of 1024 FP32 elements, the widest in common use.
 MARGIN_BYTES = 4096
@@ -29,8 +30,7 @@ ALIGNMENT = 512
 Fill = Literal["poison", "dirty"]
 
 _EMPTY = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NAMES = {torch_dtype(name): name for name in FORMATS}
 _CHECKED_INTEGERS = (torch.int16, torch.int32, torch.int64)
 
 
@@ -152,7 +152,7 @@ def _fill(body: Tensor, fill: Fill, seed: int) -> None:
     if body.dtype == torch.bool:
         body.fill_(bool(seed % 2) if fill == "dirty" else True)
         return
-    plain = body.view(_INTEGERS[min(body.element_size(), 8)])
+    plain = body.view(INTEGERS[min(body.element_size(), 8)])
     if fill == "poison":
         name = _NAMES.get(body.dtype)
         width = plain.element_size()
@@ -198,16 +198,19 @@ def poisoned(tensor: Tensor) -> Tensor:
         return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
     width = tensor.element_size()
     pattern = poison.FLOAT_BITS[name] if name else poison.integer(width)
-    return tensor.contiguous().view(_INTEGERS[width]) == pattern
+    return tensor.contiguous().view(INTEGERS[width]) == pattern
 
 
 @contextmanager
 def allocator_peak(device: str) -> Iterator[Callable[[], int]]:
-    """On CUDA, the most bytes that the allocator handed out inside, beyond what was held before; elsewhere 0."""
+    """On CUDA, the most bytes asked of the allocator and alive at once, beyond those before; elsewhere 0.
+
+    Bytes as they were requested, before the allocator rounds each block up, so that they are comparable with a formula.
+    """
     if device != "cuda":
         yield lambda: 0
         return
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    yield lambda: max(0, torch.cuda.max_memory_allocated() - before)
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    yield lambda: max(0, torch.cuda.memory_stats()["requested_bytes.all.peak"] - before)

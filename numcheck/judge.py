@@ -42,7 +42,6 @@ TILE = 64
 
 
 @timed("judge")
-@timed("judge")
 def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings: Readings) -> tuple[Gate, ...]:
     """The gates of every output that `spec` computes; a missing, misshapen or mistyped one fails an `exact` gate."""
     found: list[Gate] = []

@@ -37,21 +37,18 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True)
-class Input:
-    """An input tensor: its name, its dims (size names or numbers), its dtype ("data": the Case's), its values.
-
-    grad: whether the VJP has a gradient for it, called `d_` + name.
-    """
+class _Declared:
+    """A tensor as an oracle declares it: its name, its dims (size names or numbers), its dtype ("data": the Case's)."""
 
     name: str
     dims: Dims
     dtype: str = "data"
-    fill: Fill = "data"
-    grad: bool = True
 
     def shape(self, case: Case) -> tuple[int, ...]:
         """The shape for `case`."""
-        return _shape(self.dims, case)
+        if callable(self.dims):
+            return self.dims(case)
+        return tuple(d if isinstance(d, int) else case[d] for d in self.dims)
 
     def dtype_for(self, case: Case) -> str:
         """The dtype for `case`, with "data" resolved."""
@@ -59,25 +56,25 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class Input(_Declared):
+    """An input tensor: its name, its dims (size names or numbers), its dtype ("data": the Case's), its values.
+
+    grad: whether the VJP has a gradient for it, called `d_` + name.
+    """
+
+    fill: Fill = "data"
+    grad: bool = True
+
+
+@dataclass(frozen=True)
+class Output(_Declared):
     """A forward output (`out`) or a gradient (`d_x`): its name, dims and dtype.
 
     saved: the VJP takes this forward output, under its own name. cotangent: it has one, called `d_` + name.
     """
 
-    name: str
-    dims: Dims
-    dtype: str = "data"
     saved: bool = False
     cotangent: bool = True
-
-    def shape(self, case: Case) -> tuple[int, ...]:
-        """The shape for `case`."""
-        return _shape(self.dims, case)
-
-    def dtype_for(self, case: Case) -> str:
-        """The dtype for `case`, with "data" resolved."""
-        return case.dtype if self.dtype == "data" else self.dtype
 
 
 @dataclass(frozen=True)
@@ -208,12 +205,6 @@ class Oracle:
 
 def _gradient(source: Input) -> Output:
     return Output("d_" + source.name, source.dims, source.dtype, cotangent=False)
-
-
-def _shape(dims: Dims, case: Case) -> tuple[int, ...]:
-    if callable(dims):
-        return dims(case)
-    return tuple(d if isinstance(d, int) else case[d] for d in dims)
 
 
 def full_grid(grid: Mapping[str, tuple[Fact, ...]]) -> list[dict[str, Fact]]:

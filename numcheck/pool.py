@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from numcheck.chance import most_flips, student_tail
+from numcheck.chance import student_tail
 from numcheck.gate import Gate
-from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT
+from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, clumped
 
 if TYPE_CHECKING:
     from numcheck.residual import Residual
@@ -123,7 +123,7 @@ def _match(name: str, shares: Sequence[Mapping[str, Any]]) -> Gate:
     flips = [sum(share["flips"][k] for share in shares) for k in range(runs)]
     mean = statistics.fmean(flips)
     clump = max(1.0, statistics.variance(flips) / mean) if mean else 1.0
-    limit = math.ceil(clump * most_flips(math.ceil(sum(flips) / clump), runs, MATCH_RISK))
+    limit = clumped(sum(flips), runs, clump, MATCH_RISK)
     elements = sum(share["elements"] for share in shares)
     differ = sum(share["differ"] for share in shares)
     reason = (

@@ -136,7 +136,7 @@ class Sample:
             return old
         if value.dtype != old.dtype:
             value = cast(exact(value), dtype_name(old.dtype))
-        return move(place(value.cpu(), self.case.layout, self.case.offset), str(old.device))
+        return in_layout(value, self.case, str(old.device))
 
 
 @timed("sample")
@@ -193,6 +193,11 @@ def place(tensor: Tensor, layout: str, offset: int) -> Tensor:
     buffer = torch.full((MARGIN + offset + span + MARGIN,), sentinel, dtype=tensor.dtype)
     placed = buffer.as_strided(tuple(tensor.shape), strides[::-1], MARGIN + offset)
     return placed.copy_(tensor)
+
+
+def in_layout(tensor: Tensor, case: Case, device: str) -> Tensor:
+    """A copy of `tensor` on `device`, with the layout and storage offset of `case`."""
+    return move(place(tensor.cpu(), case.layout, case.offset), device)
 
 
 def move(t: Tensor, device: str) -> Tensor:

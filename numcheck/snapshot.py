@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-_WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+from numcheck.ulp import INTEGERS
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _changed(name: str, tensor: Tensor, before: Tensor) -> str:
-    width = _WIDTHS[min(tensor.element_size(), 8)]
+    width = INTEGERS[min(tensor.element_size(), 8)]
     differ = tensor.contiguous().view(width) != before.contiguous().view(width) if tensor.numel() else None
     if differ is None or not bool(differ.any()):
         return f"memory around {name} was changed, outside its elements"

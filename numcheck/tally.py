@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from numcheck.chance import binomial_tail, clopper_pearson
 from numcheck.clean import LARGE_SIZE, SMALL_SIZE
 from numcheck.judge import Z_LIMIT
+from numcheck.pool import UNIFORM
 
 # Gates whose limits are worst cases, or chances so small that no run of this size may show one.
 NEVER = ("exact", "ceiling", "match", "bitwise", "error")
@@ -105,14 +107,22 @@ class Alarms:
         """What does not hold."""
         never = Counter(a.gate for a in self.alarms if a.gate in NEVER)
         found = [f"{count} alarm(s) from {gate}, which must never alarm" for gate, count in never.items()]
-        if self.pools and not POOL_LOW <= self.pooled <= POOL_HIGH:
-            found.append(f"pooled measured/predicted {self.pooled:.3f} is outside {POOL_LOW} to {POOL_HIGH}")
+        low, high = self.pool_limits
+        if not low <= self.pooled <= high:
+            found.append(f"pooled measured/predicted {self.pooled:.3f} is outside {low:.3g} to {high:.3g}")
         found += [
             f"{b.beyond} {b.statistic} figures beyond {Z_LIMIT:g}, {b.foretold:.2g} foretold (chance {b.luck:.2g})"
             for b in self.beyond
             if b.judged and b.luck < LUCK
         ]
         return tuple(found)
+
+    @property
+    def pool_limits(self) -> tuple[float, float]:
+        """POOL_LOW to POOL_HIGH; wider where so few errors were pooled that Z_LIMIT spreads of them are."""
+        errors = sum(weight for _, weight in self.pools.values())
+        chance = math.exp(Z_LIMIT * math.sqrt(UNIFORM / errors) / 2) if errors else math.inf
+        return min(POOL_LOW, 1 / chance), max(POOL_HIGH, chance)
 
     @property
     def held(self) -> bool:

@@ -69,7 +69,8 @@ _TORCH = {
     "bool": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# The integer dtype that shows the raw bits of an element of so many bytes.
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def format_of(dtype: str) -> Format:
@@ -164,7 +165,7 @@ def bits(t: Tensor) -> Tensor:
     """The raw bits of `t` as integers: -0.0, NaN payloads and signs all tell."""
     if t.dtype == torch.bool:
         return t.to(torch.uint8)
-    return t.view(_BITS[t.element_size()])
+    return t.view(INTEGERS[t.element_size()])
 
 
 def ulp_distance(a: Tensor, b: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def judging(options: argparse.Namespace) -> dict[str, Any]:
     if device == "cpu" and importlib.util.find_spec("triton") is not None:
         from numcheck.interpreter import probe
 
-        facts["interpreter"] = [{"op": p.op, "dtype": p.dtype, "status": p.status, "note": p.note} for p in probe()]
+        facts["interpreter"] = [p.to_json() for p in probe()]
     try:
         specs = common.specs(options)
     except (MissingDependency, ImportError) as error:

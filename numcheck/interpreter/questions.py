@@ -13,10 +13,10 @@ from torch import Tensor
 from numcheck import poison
 from numcheck.interpreter import probe_kernels as kernels
 from numcheck.order import Order
+from numcheck.ulp import INTEGERS
 
 _TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _MANTISSA = {"bf16": (8, -133), "fp16": (11, -24), "fp32": (24, -149)}  # bits, exponent of the smallest subnormal
-_UNSIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Question:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().view(_UNSIGNED[tensor.element_size()])
+    return tensor.contiguous().view(INTEGERS[tensor.element_size()])
 
 
 def _values(dtype: str) -> Tensor:
@@ -238,7 +238,7 @@ def _masked() -> list[Question]:
 def _masked_off(dtype: str, kind: torch.dtype) -> Question:
     values = torch.ones(8, dtype=kind)
     pattern = poison.LANE_BITS.get(dtype, poison.integer(4))
-    lanes = torch.full((4,), pattern, dtype=_UNSIGNED[values.element_size()])
+    lanes = torch.full((4,), pattern, dtype=INTEGERS[values.element_size()])
     want = torch.cat([_bits(values[:4]), lanes])
     return Question("masked-off lane", dtype, lambda: _bits(_run("masked", values, kind)), lambda: want)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from numcheck.execute import Run
 from numcheck.oracle import Dims, Oracle
-from numcheck.sample import Sample, move, place
+from numcheck.sample import Sample, in_layout, move, place
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def wrong_arguments(oracle: Oracle, good: Sample, half: str) -> Iterator[Wrong]:
                 _with(good, name, _grown(tensor, shape)),
             )
         if tensor.dtype.is_floating_point and tensor.dtype is not torch.float64:
-            wide = _in_layout(good, tensor.cpu().to(torch.float64), str(tensor.device))
+            wide = in_layout(tensor.to(torch.float64), good.case, str(tensor.device))
             yield Wrong(half, name, f"in torch.float64 instead of {tensor.dtype}", _with(good, name, wide))
         if tensor.device.type != "cpu" and len(dims) > 1:
             yield Wrong(half, name, f"on the CPU instead of {tensor.device}", _with(good, name, tensor.cpu()))
@@ -93,10 +93,6 @@ def _grown(tensor: Tensor, shape: list[int]) -> Tensor:
     grown = torch.zeros(shape, dtype=tensor.dtype)
     grown[tuple(slice(n) for n in tensor.shape)] = tensor.cpu()
     return move(place(grown, "contiguous", 0), str(tensor.device))
-
-
-def _in_layout(good: Sample, tensor: Tensor, device: str) -> Tensor:
-    return move(place(tensor, good.case.layout, good.case.offset), device)
 
 
 def _with(good: Sample, name: str, tensor: Tensor) -> Sample:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from numcheck.advice import advice
-from numcheck.capability import Unavailable
 from numcheck.case import Case, Fact
 from numcheck.evidence import Evidence
 from numcheck.execute import Run
 from numcheck.laws.law import Judged, Law
+from numcheck.laws.measured import everywhere, unjudged
 from numcheck.oracle import CaseSpace, full_grid
 from numcheck.order import Order, orders
 from numcheck.profile import Profile
@@ -49,19 +49,20 @@ LARGE_SIZE = 257
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
-    """The Verdict of one Case: each output against its order promise; the slow rungs only where profile.slow > 0."""
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return _everywhere(spec, case, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs or 'more'}")
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return _everywhere(spec, case, Status.VACUOUS, f"outside the promise: {illegal}")
+    """The Verdict of one Case: each output against its order promise.
+
+    The slow rungs are climbed for the first `profile.slow` of `large_cases`.
+    """
+    blank = Verdict(spec.name, NAME, _claim(spec, case), {})
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
     recorded = record(spec, drawn)
     subject = Subject.of(spec, drawn, profile.device, recorded.saved(spec, drawn))
     broken = subject.first.error or _nothing_ran(spec, case, subject.first)
     if broken:
-        return replace(_everywhere(spec, case, Status.ERROR, broken), evidence=subject.first.evidence)
+        return replace(everywhere(spec, blank, Status.ERROR, broken), evidence=subject.first.evidence)
     proofs = prove(spec, case, recorded.terms, subject.first.evidence)
     steps: list[Step] = []
     outputs: dict[str, OutputVerdict] = {}
@@ -76,17 +77,13 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     return Verdict(
         spec.name,
         NAME,
-        _claim(spec, case),
+        blank.claim,
         {name: _advised(subject, proofs.get(name), v) for name, v in outputs.items()},
         rungs=tuple(step.rung for step in steps),
         hashes=subject.hashes,
         evidence=subject.first.evidence,
         figures={"vacuity": {name: proof.to_json() for name, proof in proofs.items()}},
     )
-
-
-def _everywhere(spec: KernelSpec, case: Case, status: Status, why: str) -> Verdict:
-    return Verdict(spec.name, NAME, _claim(spec, case), dict.fromkeys(spec.judged, OutputVerdict(status, why)))
 
 
 def _claim(spec: KernelSpec, case: Case) -> str:
@@ -118,7 +115,7 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)
         yield graph_replay(subject, profile.repeats)
-    if profile.slow > 0:
+    if subject.sample.case in large_cases(subject.spec)[: profile.slow]:
         yield threads(subject)
         yield fresh_process(subject)
         yield compiled(subject)
@@ -184,24 +181,21 @@ def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> O
 def large_cases(spec: KernelSpec) -> tuple[Case, ...]:
     """For each data dtype the largest Case of the named grid that stays small enough, with values spread out.
 
-    They run before all others, and so are the ones that climb the slow rungs of a profile that has some.
+    The first `profile.slow` of them climb the slow rungs: which ones is a matter of spec and Case alone, so that a
+    replay under the same profile does the same.
     """
     space = spec.oracle.space
     facts = {name: values[0] for name, values in space.facts.items()}
     rows = full_grid({name: _sizes(space, name) for name in space.sizes})
     cases = [Case.from_json({"sizes": row, "dtype": dtype, "facts": facts}) for dtype in spec.dtypes for row in rows]
-    fitting = [c for c in cases if _elements(c) <= LARGE and spec.illegal(c) is None and spec.launches(c)]
-    largest = (max((c for c in fitting if c.dtype == dtype), key=_elements, default=None) for dtype in spec.dtypes)
-    return tuple(case for case in largest if case is not None)
+    fitting = [c for c in cases if c.elements <= LARGE and spec.illegal(c) is None and spec.launches(c)]
+    by_dtype = ([c for c in fitting if c.dtype == dtype] for dtype in spec.dtypes)
+    return tuple(max(some, key=lambda c: c.elements) for some in by_dtype if some)
 
 
 def _sizes(space: CaseSpace, name: str) -> tuple[Fact, ...]:
     smallest, largest = space.sizes[name]
     return space.grid.get(name) or space.choices.get(name) or (min(largest, max(smallest, LARGE_SIZE)),)
-
-
-def _elements(case: Case) -> int:
-    return math.prod(value for _, value in case.sizes)
 
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:

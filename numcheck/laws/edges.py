@@ -12,13 +12,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.execute import Run, execute
 from numcheck.judge import malformed
 from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes
+from numcheck.laws.measured import everywhere, found, hashes, saved, unavailable
 from numcheck.laws.relation import Held, merged, same_bits, within
 from numcheck.profile import Profile
 from numcheck.reading import Radius, Truth, read
@@ -32,9 +31,9 @@ NAME = "edges"
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case, boundary or not; a Case outside the promise has to be refused where the spec says so."""
     blank = Verdict(spec.name, NAME, f"{spec.name} is right at its edges and touches nothing else", {})
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
+    absent = unavailable(spec, profile, blank)
+    if absent is not None:
+        return absent
     illegal = spec.illegal(case)
     if illegal is not None:
         return _refused(spec, case, profile, illegal, blank)
@@ -72,10 +71,9 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
 
 def _right(spec: KernelSpec, drawn: Sample, run: Run) -> list[Held]:
     """Each output against the truth, within its radius."""
-    given = drawn.exact()
-    saved = {name: exact(t) for name, t in run.saved.items()} or None
-    truth = read(spec.oracle, Truth(), given, saved)
-    radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, saved)
+    given, kept = drawn.exact(), saved(run)
+    truth = read(spec.oracle, Truth(), given, kept)
+    radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
     reason = "within the radius of the exact result, which is what the Contract allows in the worst case"
     return [within(name, exact(run.outputs[name]), truth[name], radius[name], reason) for name in spec.judged]
 

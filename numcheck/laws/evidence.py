@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.difference import difference
 from numcheck.execute import Run, execute
 from numcheck.laws.arguments import message_of
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes
+from numcheck.laws.measured import everywhere, found, hashes, unjudged
 from numcheck.order import Order, orders
 from numcheck.profile import Profile
 from numcheck.sample import Sample, sample
@@ -31,12 +30,9 @@ PROGRAMS = 8
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: kernels seen, outputs returned, determinism requests answered."""
     blank = Verdict(spec.name, NAME, _claim(spec, case), {})
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
     run = execute(spec, drawn, device=profile.device)
     if run.error:

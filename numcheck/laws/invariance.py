@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.execute import execute
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes
+from numcheck.laws.measured import everywhere, found, hashes, unjudged
 from numcheck.laws.placing import laid_out, sliced
 from numcheck.laws.relation import Held, same_bits, verdicts, within
 from numcheck.laws.scaling import linear, scaled_cotangent, scaled_inputs
@@ -30,12 +29,9 @@ NAME = "invariance"
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: every relation that applies to it, output by output."""
     blank = Verdict(spec.name, NAME, f"{spec.name}: outputs follow when the Case is changed in a known way", {})
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
     run = execute(spec, drawn, device=profile.device)
     if run.error:

@@ -1,10 +1,10 @@
-"""What the accuracy laws share: a Case walked through sample, run and readings, or why it could not be."""
+"""What laws share: why a Case is not judged, one status for every output, a Case walked through run and readings."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,12 +52,9 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
     UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised or
     where the oracle has no answer: a NaN truth although every input is finite.
     """
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return everywhere(spec, blank, Status.UNAVAILABLE, f"{capability.reason}; needs {capability.needs}")
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     named = named_in(spec, case)
     made = sample(spec.oracle, case, device=profile.device, values=named.values if named else None)
     alone = record(spec, made).saved(spec, made) if spec.forward is None else None
@@ -74,6 +71,13 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
     return Measured(made, run, read)
 
 
+def redrawn(spec: KernelSpec, case: Case, walked: Measured, draws: int) -> Measured:
+    """The same Run beside readings with `draws` noise draws; the kernel does not run again."""
+    policy, kept = spec.contract.policy(case), saved(walked.run)
+    read = readings(spec.oracle, policy, walked.sample, draws, saved=kept, jitters=_jitters(spec, case))
+    return replace(walked, readings=read)
+
+
 def saved(run: Run) -> dict[str, Tensor] | None:
     """The kernel's own saved outputs, upcast exactly, for readings of its VJP; None where it saves nothing."""
     return {name: exact(t) for name, t in run.saved.items()} or None
@@ -82,6 +86,24 @@ def saved(run: Run) -> dict[str, Tensor] | None:
 def _jitters(spec: KernelSpec, case: Case) -> int:
     elements = max((math.prod(spec.oracle.result(name).shape(case)) for name in spec.judged), default=0)
     return JITTERS_SMALL if elements <= SMALL else JITTERS_LARGE
+
+
+def unjudged(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Verdict | None:
+    """UNAVAILABLE where `spec` cannot run here, VACUOUS for a Case outside its promise; None for one to be judged."""
+    absent = unavailable(spec, profile, blank)
+    if absent is not None:
+        return absent
+    illegal = spec.illegal(case)
+    return None if illegal is None else everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+
+
+def unavailable(spec: KernelSpec, profile: Profile, blank: Verdict) -> Verdict | None:
+    """UNAVAILABLE with the reason and what it needs; None where `spec` can run here."""
+    capability = spec.available(profile.device)
+    if not isinstance(capability, Unavailable):
+        return None
+    needs = f"; needs {capability.needs}" if capability.needs else ""
+    return everywhere(spec, blank, Status.UNAVAILABLE, f"{capability.reason}{needs}")
 
 
 def everywhere(spec: KernelSpec, blank: Verdict, status: Status, why: str, run: Run | None = None) -> Verdict:

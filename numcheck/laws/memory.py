@@ -10,12 +10,11 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.execute import Run, execute
 from numcheck.gate import Gate
 from numcheck.laws.law import Judged, Law
-from numcheck.laws.measured import everywhere
+from numcheck.laws.measured import everywhere, unjudged
 from numcheck.oracle import CaseSpace, Output
 from numcheck.profile import Profile
 from numcheck.sample import Sample, sample
@@ -26,10 +25,8 @@ from numcheck.verdict import OutputVerdict, Status, Verdict
 NAME = "memory"
 # Fewer points than this fit a formula of sizes in too many ways.
 SHAPES = 4
-# Large enough that a missing factor stands out of a device's rounding, small enough to take well under a second.
+# Large enough that a missing factor or term shows in the bytes, small enough to take well under a second.
 ELEMENTS = 2**16
-# A CUDA allocator hands out multiples of 512 bytes; on the CPU requests are counted as they are asked for.
-BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +54,9 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: measured bytes beyond outputs against `Contract.workspace`."""
     promised = spec.contract.workspace(case)
     blank = Verdict(spec.name, NAME, f"{spec.name} allocates at most {promised} bytes beyond its outputs", {})
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        return everywhere(spec, blank, Status.UNAVAILABLE, capability.reason)
-    illegal = spec.illegal(case)
-    if illegal is not None:
-        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    nothing = unjudged(spec, case, profile, blank)
+    if nothing is not None:
+        return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
     calls = _calls(spec, drawn, profile)
     for call in calls:
@@ -71,8 +65,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         if call.returned and not call.run.evidence.peak_bytes:
             why = f"{call.name} returned {call.returned} bytes, yet no allocation was seen: nothing was measured"
             return everywhere(spec, blank, Status.ERROR, why, call.run)
-    slack = _slack(spec, profile)
-    gates = {call: _gate(call, promised, slack) for call in calls}
+    gates = {call: _gate(call, promised) for call in calls}
     outputs: dict[str, OutputVerdict] = {}
     for call, gate in gates.items():
         verdict = OutputVerdict(Status.PASS) if gate.held else OutputVerdict(Status.FAIL, gate.reason)
@@ -89,14 +82,14 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     )
 
 
-def _gate(call: Call, promised: int, slack: int) -> Gate:
-    rounding = f" plus {slack} for the allocator's rounding" if slack else ""
-    reason = f"{call.name}: {call.workspace} bytes beyond its outputs, where the formula says {promised}{rounding}"
-    return Gate("ceiling", call.outputs[0].name, float(call.workspace), float(promised + slack), reason)
+def _gate(call: Call, promised: int) -> Gate:
+    reason = f"{call.name}: {call.workspace} bytes beyond its outputs, where the formula says {promised}"
+    return Gate("ceiling", call.outputs[0].name, float(call.workspace), float(promised), reason)
 
 
 def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
     # The guard counts allocations by dispatch; a GPU has its allocator to ask, where the guard's margins would show.
+    # Both count bytes as they are asked for, so the formula has to hold to the byte.
     counted = profile.device == "cpu"
     halves = []
     if spec.forward:
@@ -109,15 +102,8 @@ def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
     return halves
 
 
-def _slack(spec: KernelSpec, profile: Profile) -> int:
-    """Bytes by which the allocator may round up: nothing on the CPU, a block for each tensor alive on a GPU."""
-    if profile.device == "cpu":
-        return 0
-    return BLOCK * (len(spec.oracle.results) + len(spec.oracle.inputs))
-
-
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """Contiguous Cases of growing size for each data dtype: the four largest of the grid that stay small enough."""
+    """For each data dtype SHAPES contiguous Cases of the grid, from its smallest to the largest within ELEMENTS."""
     space = spec.oracle.space
     facts = tuple((name, values[0]) for name, values in space.facts.items())
     axes = {name: _axis(space, name) for name in space.sizes}
@@ -125,8 +111,8 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     chosen: list[Case] = []
     for dtype in spec.dtypes:
         made = [Case(row, dtype, "normal", facts=facts) for row in rows]
-        fitting = [c for c in made if _elements(c) <= ELEMENTS and spec.illegal(c) is None]
-        chosen += _spread(sorted(fitting, key=_elements))
+        fitting = [c for c in made if c.elements <= ELEMENTS and spec.illegal(c) is None]
+        chosen += _spread(sorted(fitting, key=lambda c: c.elements))
     return tuple(chosen)
 
 
@@ -134,10 +120,6 @@ def _axis(space: CaseSpace, name: str) -> tuple[int, ...]:
     low, high = space.sizes[name]
     given = [int(v) for v in space.grid.get(name, ())] or list(space.choices.get(name, ()))
     return tuple(given) if given else tuple(dict.fromkeys(min(high, max(low, size)) for size in (1, 33, 257)))
-
-
-def _elements(case: Case) -> int:
-    return math.prod(value for _, value in case.sizes)
 
 
 def _spread(ordered: list[Case]) -> list[Case]:

@@ -10,7 +10,7 @@ from numcheck.case import Case
 from numcheck.laws.relation import Held, same_bits, within
 from numcheck.laws.subject import Relations, Subject
 from numcheck.oracle import Dims, Output
-from numcheck.sample import Sample, exact, move, place
+from numcheck.sample import Sample, exact, in_layout
 
 
 def laid_out(subject: Subject) -> Relations:
@@ -35,7 +35,7 @@ def _placed(whole: Sample, case: Case) -> Sample:
     """The Sample's own values in another Case's layout and offset."""
 
     def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {n: move(place(t.cpu(), case.layout, case.offset), str(t.device)) for n, t in tensors.items()}
+        return {n: in_layout(t, case, str(t.device)) for n, t in tensors.items()}
 
     return Sample(case, moved(whole.inputs), moved(whole.cotangents))
 
@@ -95,7 +95,7 @@ def _rows(subject: Subject, case: Case, low: int, high: int) -> Sample:
 
     def cut(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         rows = {n: t[low:high] if _batched(subject, dims[n]) else t for n, t in tensors.items()}
-        return {n: move(place(t.cpu(), case.layout, case.offset), str(t.device)) for n, t in rows.items()}
+        return {n: in_layout(t, case, str(t.device)) for n, t in rows.items()}
 
     return Sample(case, cut(subject.sample.inputs), cut(subject.sample.cotangents))
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from numcheck.difference import difference
 from numcheck.gate import Gate
-from numcheck.sample import exact
 from numcheck.verdict import OutputVerdict, Status, worst
 
 
@@ -88,8 +87,3 @@ def _loose(expected: Tensor, allowed: Tensor) -> str:
 def _where(output: str, got: Tensor, expected: Tensor, badness: Tensor) -> str:
     index = tuple(int(i) for i in torch.unravel_index(badness.flatten().argmax(), badness.shape))
     return f"{output} got={float(got[index])!r} expected={float(expected[index])!r} at {index}"
-
-
-def upcast(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor in FP64 on the CPU, exactly."""
-    return {name: exact(t) for name, t in tensors.items()}

@@ -33,12 +33,18 @@ class Tally:
     failed: list[float] = field(default_factory=list)
     pooled: list[tuple[float, bool]] = field(default_factory=list)
     vacuous: int = 0
+    cases: int = 0
     worst: tuple[float, Judged, Facts] | None = None
 
     @property
-    def cases(self) -> int:
-        """How many Cases had this gate."""
+    def figures(self) -> int:
+        """How many figures this gate judged or would have: a law may judge an output several times in one Case."""
         return len(self.held) + len(self.failed) + self.vacuous
+
+    @property
+    def unit(self) -> str:
+        """What one figure is."""
+        return "figure" if self.figures != self.cases else "Case"
 
     @property
     def least(self) -> float:
@@ -59,6 +65,8 @@ class GateView:
     output: str
     kind: str
     cases: int
+    figures: int
+    unit: str
     failed: int
     vacuous: int
     lowest: str
@@ -133,9 +141,12 @@ def tally(chosen: Selection) -> tuple[dict[GateKey, Tally], Points]:
     points: Points = defaultdict(lambda: defaultdict(list))
     for judged in chosen.cases:
         least: dict[str, float] = {}
+        met: set[int] = set()
         for gate in judged.row["gates"]:
             kind = gate["kind"]
             into = gates[judged.kernel, judged.place, judged.law, gate["output"], kind]
+            into.cases += id(into) not in met
+            met.add(id(into))
             if gate.get("vacuous"):
                 into.vacuous += 1
                 continue
@@ -214,7 +225,7 @@ def _named(rows: Sequence[GateView], what: str, vacuous: bool) -> str:
     """ "0 wherever judged: exact of out, d_x; match of out"."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        if (row.cases == row.vacuous) is vacuous:
+        if (row.figures == row.vacuous) is vacuous:
             by_kind[row.kind].append(row.output)
     told = "; ".join(f"{kind} of {', '.join(outputs)}" for kind, outputs in by_kind.items())
     return f"{what}: {told}" if told else ""
@@ -229,11 +240,12 @@ def _view(key: GateKey, seen: Tally) -> GateView:
     if not every and not pooled:
         note = f"vacuous in all {count(seen.cases, 'Case')}" if seen.cases > 1 else "vacuous in its one Case"
     elif min([*every, *pooled]) == math.inf:
-        note = f"0 in all {count(len(every), 'Case')}" if len(every) > 1 else "0 in its one Case"
+        note = f"0 in all {count(len(every), seen.unit)}" if len(every) > 1 else "0 in its one Case"
     picture, each = None, 1
     if not note:
-        told = f"{count(len(every), 'Case')}, {len(seen.failed)} beyond the limit, lowest headroom {low}, median {mid}"
-        label = clean(f"{kernel.spec} on {place.name}, {law}: {kind} of {output}: {told}")
+        told = f"{count(len(every), seen.unit)}, {len(seen.failed)} beyond the limit"
+        name = f"{kernel.spec} on {place.name}, {law}: {kind} of {output}"
+        label = clean(f"{name}: {told}, lowest headroom {low}, median {mid}")
         drawn = svg.strip(seen.held, seen.failed, pooled, label)
         picture, each = drawn.picture, drawn.each
     return GateView(
@@ -241,6 +253,8 @@ def _view(key: GateKey, seen: Tally) -> GateView:
         output,
         kind,
         seen.cases,
+        seen.figures,
+        seen.unit,
         len(seen.failed),
         seen.vacuous,
         low,

@@ -122,9 +122,20 @@ def _sections(page: Page) -> Iterator[tuple[str, str]]:
     yield (
         "Gates",
         table(
-            ["Kernel", "Device", "Law", "Output", "Gate", "Cases", "Beyond", "Vacuous", "Lowest headroom", "Median"],
+            ["Kernel", "Device", "Law", "Output", "Gate", "Figures", "Beyond", "Vacuous", "Lowest headroom", "Median"],
             [
-                [v.kernel.spec, v.place.name, r.law, r.output, r.kind, r.cases, r.failed, r.vacuous, r.lowest, r.median]
+                [
+                    v.kernel.spec,
+                    v.place.name,
+                    r.law,
+                    r.output,
+                    r.kind,
+                    r.figures,
+                    r.failed,
+                    r.vacuous,
+                    r.lowest,
+                    r.median,
+                ]
                 for v in page.kernels
                 for r in v.rows
             ],

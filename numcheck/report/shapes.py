@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +22,19 @@ Lowest = tuple[Mapping[str, Any], float]
 
 @dataclass(frozen=True)
 class Axis:
-    """A fact of the Cases: its name, its columns, and the column of each Case's value."""
+    """A fact of the Cases: its name, its columns, and the column of each value.
+
+    octaves: above 0, sizes are gathered by so many powers of two.
+    """
 
     name: str
     columns: list[str]
     column: dict[Any, int]
-    gathered: bool
+    octaves: int
 
     def of(self, case: Mapping[str, Any]) -> int:
         """The column that a Case belongs to."""
-        return self.column[_key(_facts(case)[self.name], self.gathered)]
+        return self.column[_key(_facts(case)[self.name], self.octaves)]
 
 
 @dataclass(frozen=True)
@@ -67,16 +71,20 @@ def _axes(cases: Sequence[Mapping[str, Any]]) -> Iterator[Axis]:
         values = {fact.get(name) for fact in facts}
         if len(values) < 2 or None in values:
             continue
-        gathered = len(values) > COLUMNS
-        order = sorted({_key(value, gathered) for value in values}, key=lambda k: (isinstance(k, str), k))
-        shown = [f"≥{2 ** (k - 1) if k else 0}" if gathered and isinstance(k, int) else str(k) for k in order]
-        yield Axis(name, [clean(text) for text in shown], {key: i for i, key in enumerate(order)}, gathered)
+        octaves = next(k for k in itertools.count() if len({_key(v, k) for v in values}) <= COLUMNS)
+        order = sorted({_key(value, octaves) for value in values}, key=lambda k: (isinstance(k, str), k))
+        shown = [f"≥{k}" if octaves and isinstance(k, int) else str(k) for k in order]
+        yield Axis(name, [clean(text) for text in shown], {key: i for i, key in enumerate(order)}, octaves)
 
 
-def _key(value: Any, gathered: bool) -> Any:
-    if not gathered:
+def _key(value: Any, octaves: int) -> Any:
+    """The value, or the lower end of the octaves that it lies in."""
+    if not octaves:
         return value
-    return value.bit_length() if isinstance(value, int) else "several"
+    if not isinstance(value, int):
+        return "several"
+    bucket = value.bit_length() // octaves
+    return 2 ** (bucket * octaves - 1) if bucket else 0
 
 
 def _panel(axis: Axis, gate: str, points: Sequence[Lowest]) -> Markup:

@@ -1,4 +1,4 @@
-"""False passes about order, exceptions, environment and skips, each named by its row in docs/explanation/false-passes.md."""
+"""False passes about order, exceptions, environment and skips, named by their rows in docs/explanation."""
 
 from __future__ import annotations
 

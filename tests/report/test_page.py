@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from numcheck.case import Case
+from numcheck.gate import Gate
 from numcheck.record import Records, Writer, read, replay_line
 from numcheck.report import render_html
 from numcheck.report.gates import headroom
@@ -226,6 +227,27 @@ def test_headroom_by_shape_has_a_panel_for_each_gate_and_fact_that_varies(clean:
     assert [t.text for t in panel.all("text")[5:]] == ["31", "257", "2053", "4096"]
     assert 10 < len(marks(panel, "held")) <= 24
     assert panel.attrs["aria-label"].startswith("accuracy, ceiling: headroom of 24 Cases by D; the lowest is 1.0")
+
+
+def test_several_figures_of_one_case_are_not_counted_as_cases(tmp_path: Path) -> None:
+    gates = tuple(Gate("ceiling", "out", value, 1.0, "relation") for value in (0.1, 0.2, 0.4))
+    with Writer(tmp_path / "r.jsonl", "run") as writer:
+        for seed in (1, 2):
+            verdict = Verdict("k", "invariance", "", {"out": OutputVerdict(Status.PASS)}, gates)
+            writer.case("kernels", SHRUNK.but(seed=seed), verdict, "grid")
+    svg = page(tmp_path / "r.jsonl").one("svg", cls="strip")
+    assert "6 figures, 0 beyond the limit, lowest headroom 2.5, median 5" in svg.attrs["aria-label"]
+    assert len(marks(svg, "held")) == 6
+
+
+def test_many_sizes_are_gathered_by_octaves(tmp_path: Path) -> None:
+    with Writer(tmp_path / "r.jsonl", "run") as writer:
+        for size in (0, *(2**k for k in range(13))):
+            gate = Gate("ceiling", "out", 0.5, 1.0, "")
+            verdict = Verdict("k", "accuracy", "", {"out": OutputVerdict(Status.PASS)}, (gate,))
+            writer.case("kernels", Case.of(D=size), verdict, "draw")
+    panel = page(tmp_path / "r.jsonl").one("svg", cls="panel")
+    assert [t.text for t in panel.all("text")[5:]] == ["≥0", "≥2", "≥8", "≥32", "≥128", "≥512", "≥2048"]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,8 @@ def test_sizes_fill_the_decades() -> None:
 def test_more_beyond_than_students_t_foretells_is_a_complaint() -> None:
     fine = Beyond("bias", figures=10_000, beyond=1, foretold=0.24, worst=6.2)
     many = replace(fine, beyond=5)
-    found = replace(alarms([mhc()], cases=4, large=0), beyond=(fine,), pooled=1.0)
+    found = replace(alarms([mhc()], cases=4, large=0), beyond=(fine,), pooled=1.0, pools={"right out": (1.0, 5000)})
     assert found.held
+    assert replace(found, pooled=1.2, pools={"right out": (1.2, 50)}).held
     assert not replace(found, beyond=(many,)).held
     assert not replace(found, pooled=1.2).held
