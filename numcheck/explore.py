@@ -99,8 +99,7 @@ def explore(
         return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
     trial = Trial(law, spec, profile, emit, starting)
     try:
-        for phase, case in _always(law, spec, profile, regressions):
-            trial.verdict(case, phase)
+        _judge_named(trial, tuple(_always(law, spec, profile, regressions)))
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:
@@ -126,10 +125,21 @@ def _always(law: Law, spec: KernelSpec, profile: Profile, regressions: Iterable[
     yield from (("grid", case) for case in sorted(named, key=cost))
 
 
+def _judge_named(trial: Trial, named: Sequence[tuple[str, Case]]) -> None:
+    """Judge the Cases that always run. The slow rungs are for the largest quarter, where threads have work."""
+    large = sorted((case for _, case in named), key=cost, reverse=True)[: max(trial.profile.slow, len(named) // 4)]
+    for phase, case in named:
+        trial.verdict(case, phase, may_climb=case in large)
+    held = [case for case in large if case in trial.judged and trial.judged[case].held]
+    if trial.profile.slow and not trial.climbed and held:
+        # Nothing was seen that could have differed here; another process still may.
+        trial.climb(held[0], "grid")
+
+
 def _failures(trial: Trial) -> list[Case]:
     """The first Case of each failing status, worst first."""
     first: dict[Status, Case] = {}
-    for case, verdict in trial.judged:
+    for case, verdict in trial.judged.items():
         if not verdict.held:
             first.setdefault(verdict.status, case)
     return [first[status] for status in sorted(first, reverse=True)]
@@ -137,7 +147,7 @@ def _failures(trial: Trial) -> list[Case]:
 
 def _shrunk(trial: Trial, case: Case, seed: int) -> Finding:
     """The failure at `case` made smaller, where the law speaks of any Case and not of its own alone."""
-    return minimise(trial, case, seed) if trial.law.drawn else Finding(case, case, trial.known[case])
+    return minimise(trial, case, seed) if trial.law.drawn else Finding(case, case, trial.judged[case])
 
 
 def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
@@ -179,9 +189,9 @@ def _decide(trial: Trial) -> tuple[Verdict | None, Status, str]:
     """The pooled verdict, the status of the whole, and why where no Case says it."""
     if not trial.judged:
         return None, Status.ERROR, "no Case was judged: none of the grid, of the law's own or drawn was legal"
-    status = across(verdict for _, verdict in trial.judged)
+    status = across(trial.judged.values())
     try:
-        pooled = trial.law.pool(trial.spec, tuple(trial.judged))
+        pooled = trial.law.pool(trial.spec, tuple(trial.judged.items()))
     except Exception as error:
         pooled = broken(trial.law, trial.spec, error)
     if pooled is not None and not pooled.held:
@@ -193,14 +203,14 @@ def _why(trial: Trial, status: Status) -> str:
     """Where nothing was proven, the reason that most outputs gave."""
     if status not in (Status.VACUOUS, Status.UNAVAILABLE):
         return ""
-    reasons = Counter(o.why for _, v in trial.judged for o in v.outputs.values() if o.status == status and o.why)
+    reasons = Counter(o.why for v in trial.judged.values() for o in v.outputs.values() if o.status == status and o.why)
     return reasons.most_common(1)[0][0] if reasons else ""
 
 
 def _missing(trial: Trial) -> tuple[Missing, ...]:
     """What was UNAVAILABLE, with how many Cases each reason cost."""
     tally: Counter[tuple[str, str]] = Counter()
-    for _, verdict in trial.judged:
+    for verdict in trial.judged.values():
         needs = str(verdict.figures.get("needs", ""))
         tally.update({(o.why, needs) for o in verdict.outputs.values() if o.status == Status.UNAVAILABLE})
     return tuple(Missing(reason, needs, cases) for (reason, needs), cases in tally.items())

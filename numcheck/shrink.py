@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from numcheck.case import Case
 from numcheck.draw import below, bounded, cases, cost, search, steer
@@ -31,6 +31,10 @@ SEEDS = (0, 1)
 
 # A Case with more elements than this takes seconds to judge a dozen times over.
 DEAR = 2**12
+
+
+# Statuses of a Case on which the slow rungs are worth their seconds: something could have differed, and did not fail.
+TELLING = (Status.PASS, Status.ORDER_DEPENDENT)
 
 
 def _ignore(*row: object) -> None:
@@ -69,7 +73,8 @@ class Likeness:
 class Trial:
     """One law and one spec, judged Case by Case; each Case once, so that a search sees a pure predicate.
 
-    judged: the Cases of every phase but shrinking, in order.
+    judged: the Cases of every phase but shrinking, in order. The slow rungs (`profile.slow`) are climbed by those in
+    `climbed` alone, or by every further one while `climbing`, which is for shrinking what only those rungs show.
     until: the moment (time.monotonic) after which no new Case is judged; unjudged: how many Cases that cost.
     """
 
@@ -78,39 +83,59 @@ class Trial:
     profile: Profile
     emit: Emit = _ignore
     starting: Starting = _ignore
-    judged: list[tuple[Case, Verdict]] = field(default_factory=list)
+    judged: dict[Case, Verdict] = field(default_factory=dict)
+    climbed: list[Case] = field(default_factory=list)
+    climbing: bool = False
     until: float = float("inf")
     unjudged: int = 0
-    known: dict[Case, Verdict] = field(default_factory=dict)
+    known: dict[tuple[Case, bool], Verdict] = field(default_factory=dict)
 
     def allow(self, seconds: float) -> None:
         """Judge new Cases for `seconds` from now."""
         self.until, self.unjudged = time.monotonic() + seconds, 0
 
-    def verdict(self, case: Case, phase: str) -> Verdict | None:
-        """The verdict on `case`, judged now or before; None where time is up and it was never judged."""
-        found = self.known.get(case)
+    def verdict(self, case: Case, phase: str, *, may_climb: bool = False) -> Verdict | None:
+        """The verdict on `case`, judged now or before; None where time is up and it was never judged.
+
+        may_climb: climb the slow rungs too, if Cases are left to do so and this one has something to tell.
+        """
+        found = self.known.get((case, self.climbing))
         if found is not None:
             return found
         if time.monotonic() > self.until:
             self.unjudged += 1
             return None
         self.starting(case, phase)
-        verdict = self.known[case] = self._judge(case)
-        self.emit(case, verdict, phase)
-        if phase != "shrink":
-            self.judged.append((case, verdict))
+        verdict = self._judge(case, self.climbing)
+        if may_climb and verdict.status in TELLING and len(self.climbed) < self.profile.slow:
+            verdict = self._judge(case, climbing=True)
+            self.climbed.append(case)
+        self._keep(case, verdict, phase)
         return verdict
 
-    def _judge(self, case: Case) -> Verdict:
+    def climb(self, case: Case, phase: str) -> None:
+        """Judge `case` once more, with the slow rungs."""
+        self.starting(case, phase)
+        self.climbed.append(case)
+        self._keep(case, self._judge(case, climbing=True), phase)
+
+    def _keep(self, case: Case, verdict: Verdict, phase: str) -> None:
+        self.emit(case, verdict, phase)
+        if phase != "shrink":
+            self.judged[case] = verdict
+
+    def _judge(self, case: Case, climbing: bool) -> Verdict:
+        effort = self.profile if climbing else replace(self.profile, slow=0)
         try:
-            return self.law.judge(self.spec, case, self.profile)
+            verdict = self.law.judge(self.spec, case, effort)
         except Exception as error:
-            return broken(self.law, self.spec, error)
+            verdict = broken(self.law, self.spec, error)
+        self.known[case, climbing] = verdict
+        return verdict
 
     def counts(self) -> Mapping[str, int]:
         """How many Cases ended in each status, worst first."""
-        tally = Counter(verdict.status for _, verdict in self.judged)
+        tally = Counter(verdict.status for verdict in self.judged.values())
         return {status.name: tally[status] for status in sorted(tally, reverse=True)}
 
 
@@ -155,13 +180,18 @@ def minimise(trial: Trial, first: Case, seed: int) -> Finding:
     It starts from the cheapest Case that failed alike, walks down field by field, and then lets Hypothesis search
     below what was reached, for what only a move of several fields at once makes smaller.
     """
+    start = trial.judged.get(first) or trial.known[first, False]
+    trial.climbing = trial.known.get((first, False), start).held
     trial.allow(trial.profile.shrinking)
-    descent = Descent(trial, Likeness.of(trial.known[first]), trial.spec.illegal(first) is None)
-    smallest = descent.walk(min((case for case, _ in trial.judged if descent.fails(case)), key=cost, default=first))
+    descent = Descent(trial, Likeness.of(start), trial.spec.illegal(first) is None)
+    alike = [case for case in trial.judged if (case, trial.climbing) in trial.known and descent.fails(case)]
+    smallest = descent.walk(min(alike, key=cost, default=first))
     if descent.left(smallest) > 1:
         searched = search(bounded(trial.spec, smallest), descent.fails, DRAWS, seed)
         smallest = descent.walk(searched) if searched is not None else smallest
-    return Finding(first, smallest, trial.known[smallest], complete=not trial.unjudged)
+    found = trial.known[smallest, trial.climbing]
+    trial.climbing = False
+    return Finding(first, smallest, found, complete=not trial.unjudged)
 
 
 @dataclass(frozen=True)
@@ -242,7 +272,8 @@ def shrink(law: Law, spec: KernelSpec, case: Case, profile: Profile, *, emit: Em
     The same answer on every run. Raises InvalidCase where `case` holds, so that there is nothing to shrink.
     """
     trial = Trial(law, spec, profile, emit)
-    verdict = trial.verdict(case, "shrink")
+    verdict = trial.verdict(case, "shrink", may_climb=True)
     if verdict is None or verdict.held:
         raise InvalidCase(f"{spec.name} holds under {law.name} on this Case, so there is nothing to shrink")
+    trial.judged[case] = verdict
     return minimise(trial, case, int(case.key, 16)).shrunk

@@ -11,7 +11,7 @@ import pytest
 
 from numcheck.capability import Device, Unavailable
 from numcheck.case import Case
-from numcheck.draw import grid
+from numcheck.draw import cost, grid
 from numcheck.explore import Outcome, explore
 from numcheck.gate import Gate
 from numcheck.laws.law import Judged, Law
@@ -54,7 +54,8 @@ def test_regressions_then_the_laws_own_then_the_grid_then_draws() -> None:
     assert started == [case for _, case in rows]
     assert outcome.status == Status.PASS
     assert outcome.judged == len(rows) == len({case for _, case in rows}) == outcome.counts["PASS"]
-    assert watch.asked == started
+    # One Case was judged twice: without the slow rungs and with them.
+    assert sorted(Counter(watch.asked).values())[-2:] == [1, 2]
 
 
 def test_a_regression_outside_the_promise_is_left_out() -> None:
@@ -87,6 +88,45 @@ def test_the_seed_is_told_and_repeats_the_draws() -> None:
     for watch in (first, second):
         assert explore(watch.law(), spec(), QUICK, seed=outcome.seed).seed == outcome.seed
     assert first.asked == second.asked
+
+
+def climbing(watch: Watch) -> list[Case]:
+    return [case for case, effort in zip(watch.asked, watch.efforts, strict=True) if effort.slow]
+
+
+def test_slow_rungs_are_climbed_by_as_many_large_cases_as_the_profile_says() -> None:
+    watch = Watch(CLEAN)
+    outcome = explore(watch.law(), spec(), replace(CI, slow=2))
+    named = sorted(map(cost, grid(spec(), CI)))
+    assert len(climbing(watch)) == 2
+    assert min(map(cost, climbing(watch))) >= named[len(named) * 3 // 4 - 1] > 0
+    assert outcome.judged == len(set(watch.asked))
+
+
+def test_a_vacuous_case_is_not_worth_the_slow_rungs_where_another_tells_more() -> None:
+    watch = Watch(lambda case: {"out": Status.PASS if case["D"] == 2053 else Status.VACUOUS})
+    explore(watch.law(), spec(), CI)
+    assert [case["D"] for case in climbing(watch)] == [2053]
+
+
+def test_where_all_are_vacuous_the_largest_climbs() -> None:
+    watch = Watch(lambda case: {"out": Status.VACUOUS})
+    explore(watch.law(), spec(), CI)
+    assert [cost(case) for case in climbing(watch)] == [max(map(cost, grid(spec(), CI)))]
+
+
+def test_a_failure_of_the_slow_rungs_alone_is_shrunk_with_them() -> None:
+    class Slow(Watch):
+        def judge(self, spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+            held = super().judge(spec, case, profile)
+            fails = profile.slow and case["S"] >= 1 and case["D"] >= 20
+            return replace(held, outputs={"out": OutputVerdict(Status.FAIL)}) if fails else held
+
+    outcome = explore(Slow(CLEAN).law(), spec(), CI)
+    assert outcome.status == Status.FAIL
+    assert outcome.counts["FAIL"] == 1
+    assert outcome.shrunk is not None
+    assert (outcome.shrunk["S"], outcome.shrunk["D"], outcome.shrunk["H"]) == (1, 20, 1)
 
 
 def test_drawing_stops_at_its_time_and_the_grid_does_not() -> None:
