@@ -49,7 +49,7 @@ LARGE_SIZE = 257
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: each output against its order promise.
 
-    The slow rungs are climbed for the first `profile.slow` of `large_cases`.
+    The slow rungs are climbed where profile.slow > 0; which Cases get such a profile is explore's to say.
     """
     blank = Verdict(spec.name, NAME, _claim(spec, case), {})
     nothing = unjudged(spec, case, profile, blank)
@@ -113,7 +113,7 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)
         yield graph_replay(subject, profile.repeats)
-    if subject.sample.case in large_cases(subject.spec)[: profile.slow]:
+    if profile.slow > 0:
         yield threads(subject)
         yield fresh_process(subject)
         yield compiled(subject)
@@ -179,8 +179,7 @@ def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> O
 def large_cases(spec: KernelSpec) -> tuple[Case, ...]:
     """For each data dtype the largest Case of the named grid that stays small enough, with values spread out.
 
-    The first `profile.slow` of them climb the slow rungs: which ones is a matter of spec and Case alone, so that a
-    replay under the same profile does the same.
+    They run before the grid; threads have work to share there, so explore gives them the slow rungs.
     """
     space = spec.oracle.space
     facts = {name: values[0] for name, values in space.facts.items()}
