@@ -12,7 +12,7 @@ DTYPES = (torch.bfloat16, torch.float32)
 
 
 class Sizes(NamedTuple):
-    """S tokens, H residual streams, D channels."""
+    """S tokens, H residual streams, D features."""
 
     S: int
     H: int

@@ -19,13 +19,13 @@ DTYPES = ("bf16", "fp32")
 # in the interpreter and contracted to FMA on a GPU; a rounded product is the larger error of the two.
 STREAMS = Sum("fp32", tree="sequential", products=True)
 # torch.sum, tl.sum and atomics each take a tree of their own.
-CHANNELS = Sum("fp32", tree="any", products=True)
+FEATURES = Sum("fp32", tree="any", products=True)
 ACCUMULATE: Mapping[str, Sum] = {
     "out": STREAMS,
     "d_x": STREAMS,
     "d_residual": STREAMS,
-    "d_post": CHANNELS,
-    "d_comb": CHANNELS,
+    "d_post": FEATURES,
+    "d_comb": FEATURES,
 }
 
 

@@ -37,8 +37,8 @@ def vjp(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, *, d_out: Tenso
         g = d_out[:, o].float()
         d_x += post[:, o, None] * g
         d_residual += comb[:, :, o, None] * g[:, None]
-        d_post[:, o] = channel_sum(x32 * g)
-        d_comb[:, :, o] = channel_sum(residual32 * g[:, None])
+        d_post[:, o] = feature_sum(x32 * g)
+        d_comb[:, :, o] = feature_sum(residual32 * g[:, None])
     return {"d_x": d_x.to(x.dtype), "d_residual": d_residual.to(residual.dtype), "d_post": d_post, "d_comb": d_comb}
 
 
@@ -47,7 +47,7 @@ def fp32_zeros(like: Tensor) -> Tensor:
     return torch.zeros(like.shape, dtype=torch.float32, device=like.device)
 
 
-def channel_sum(terms: Tensor) -> Tensor:
+def feature_sum(terms: Tensor) -> Tensor:
     """The sum over the last axis, in an order that does not depend on the number of threads."""
     first, *rest = torch.split(terms, PIECE, dim=-1)
     total = first.sum(-1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.mhc_post.arguments import sizes
-from kernels.mhc_post.eager import channel_sum, fp32_zeros
+from kernels.mhc_post.eager import feature_sum, fp32_zeros
 
 
 def forward(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> dict[str, Tensor]:
@@ -40,8 +40,8 @@ def vjp(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor, *, d_out: Tenso
         g = d_out[:, o].float()
         d_x += post[:, o, None] * g
         d_residual += comb[:, :, o, None] * g[:, None]
-        d_post[:, o] = _rounded(channel_sum(x32 * g), dtype)
-        d_comb[:, :, o] = _rounded(channel_sum(residual32 * g[:, None]), dtype)
+        d_post[:, o] = _rounded(feature_sum(x32 * g), dtype)
+        d_comb[:, :, o] = _rounded(feature_sum(residual32 * g[:, None]), dtype)
     return {"d_x": d_x.to(dtype), "d_residual": d_residual.to(dtype), "d_post": d_post, "d_comb": d_comb}
 
 

@@ -184,7 +184,7 @@ def test_the_sum_of_one_long_row_does_not_depend_on_threads() -> None:
         sums = set()
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            sums.add(float(eager.channel_sum(row)))
+            sums.add(float(eager.feature_sum(row)))
     finally:
         torch.set_num_threads(threads)
     assert len(sums) == 1

@@ -69,15 +69,15 @@ def vjp(x, residual, post, comb, *, d_out):
 
 def _checked(x, residual, post, comb, d_out=None):
     """The tensors contiguous, once their shapes and dtypes are known to fit; the kernels walk them without strides."""
-    tokens, streams, channels = residual.shape
+    tokens, streams, features = residual.shape
     wanted = {
-        "x": (x, (tokens, channels), torch.bfloat16),
-        "residual": (residual, (tokens, streams, channels), torch.bfloat16),
+        "x": (x, (tokens, features), torch.bfloat16),
+        "residual": (residual, (tokens, streams, features), torch.bfloat16),
         "post": (post, (tokens, streams), torch.float32),
         "comb": (comb, (tokens, streams, streams), torch.float32),
     }
     if d_out is not None:
-        wanted["d_out"] = (d_out, (tokens, streams, channels), torch.bfloat16)
+        wanted["d_out"] = (d_out, (tokens, streams, features), torch.bfloat16)
     for name, (tensor, shape, dtype) in wanted.items():
         if tuple(tensor.shape) != shape or tensor.dtype != dtype or tensor.device != residual.device:
             found = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
