@@ -15,7 +15,7 @@ from numcheck.draw import cost, grid
 from numcheck.errors import NumcheckError
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
-from numcheck.shrink import Emit, Finding, Starting, Trial, _ignore, broken, first_failure, minimise
+from numcheck.shrink import Emit, Finding, Starting, Trial, ignore, broken, first_failure, minimise
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Status, Verdict, across
 
@@ -78,10 +78,10 @@ def explore(
     law: Law,
     spec: KernelSpec,
     profile: Profile,
-    emit: Emit = _ignore,
+    emit: Emit = ignore,
     regressions: Sequence[Case] = (),
     *,
-    starting: Starting = _ignore,
+    starting: Starting = ignore,
     seed: int | None = None,
 ) -> Outcome:
     """Judge `spec` by `law`: regression Cases, the law's own and the named grid, then Cases that Hypothesis draws.

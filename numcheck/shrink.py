@@ -37,7 +37,7 @@ DEAR = 2**12
 TELLING = (Status.PASS, Status.ORDER_DEPENDENT)
 
 
-def _ignore(*row: object) -> None:
+def ignore(*row: object) -> None:
     return None
 
 
@@ -81,8 +81,8 @@ class Trial:
     law: Law
     spec: KernelSpec
     profile: Profile
-    emit: Emit = _ignore
-    starting: Starting = _ignore
+    emit: Emit = ignore
+    starting: Starting = ignore
     judged: dict[Case, Verdict] = field(default_factory=dict)
     climbed: list[Case] = field(default_factory=list)
     climbing: bool = False
@@ -266,7 +266,7 @@ class Descent:
         return case
 
 
-def shrink(law: Law, spec: KernelSpec, case: Case, profile: Profile, *, emit: Emit = _ignore) -> Case:
+def shrink(law: Law, spec: KernelSpec, case: Case, profile: Profile, *, emit: Emit = ignore) -> Case:
     """The smallest Case found that fails like `case`: same status, no further output. `case` itself at worst.
 
     The same answer on every run. Raises InvalidCase where `case` holds, so that there is nothing to shrink.
