@@ -15,7 +15,7 @@ from numcheck.draw import cost, grid
 from numcheck.errors import NumcheckError
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
-from numcheck.shrink import Emit, Finding, Starting, Trial, ignore, broken, first_failure, minimise
+from numcheck.shrink import Emit, Finding, Starting, Trial, broken, first_failure, ignore, minimise
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Status, Verdict, across
 
