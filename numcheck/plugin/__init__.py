@@ -221,8 +221,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _conclude(state: State, path: Path) -> None:
-    if state.role == "controller":
-        merge(worker_paths(path, state.run), path)
+    parts = worker_paths(path, state.run)
+    if parts:
+        merge(parts, path)
     if not path.exists():
         return
     records = read(path).of_runs(state.run)

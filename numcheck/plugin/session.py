@@ -100,7 +100,7 @@ class Session:
             f"UNAVAILABLE, but --numcheck-require {self.require}: {m.reason}" for m in self._demanded(outcome.missing)
         ]
         counts = ", ".join(f"{name} {count}" for name, count in outcome.counts.items()) or "none"
-        parts.append(f"Cases: {counts}; profile {self.profile.name}, seed {outcome.seed}")
+        parts.append(f"Cases: {counts}; profile {self.profile.name}, drawn again by --hypothesis-seed {outcome.seed}")
         return "\n".join((*parts, *outcome.notes))
 
     def _finding(self, outcome: Outcome, found: Finding, source: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from numcheck.record import read
 from tests.plugin.conftest import run
 
 SPECS = ("--numcheck-specs", "kernels.py", "--numcheck-profile", "ci")
@@ -71,11 +72,23 @@ def test_a_failure_reads_in_the_promised_order(project: pytest.Pytester) -> None
             '  shrunk Case: {"sizes":{"D":13}*',
             '  first failing Case: {"sizes":{"D":33}*',
             '  replay: numcheck replay --specs kernels.py bad bitwise \'{"sizes":{"D":13}*\'',
-            "Cases: FAIL 1, PASS 1; profile ci, seed *",
+            "Cases: FAIL 1, PASS 1; profile ci, drawn again by --hypothesis-seed *",
         ],
         consecutive=True,
     )
     assert "Traceback" not in done.stdout.str()
+
+
+def test_the_seed_that_a_failure_names_draws_the_same_cases(project: pytest.Pytester) -> None:
+    ask = ("--numcheck-specs", "kernels.py", "-m", "bitwise", "-k", "good or bad", "--numcheck-records", "rows.jsonl")
+    for _ in range(2):
+        done = run(project, *ask, "--hypothesis-seed", "77")
+        done.stdout.fnmatch_lines(["Cases: *; profile quick, drawn again by --hypothesis-seed 77"])
+    drawn: dict[str, list[object]] = {}
+    for row in read(project.path / "rows.jsonl").of("case"):
+        drawn.setdefault(row["run"], []).append(row["case"])
+    first, second = drawn.values()
+    assert first == second
 
 
 @pytest.mark.parametrize(("tier", "code"), [("cpu", 0), ("gpu", 0), ("sm90", 1), ("sm100", 1)])
