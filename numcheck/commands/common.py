@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,10 +30,19 @@ def prepare(options: argparse.Namespace) -> Device:
 
 
 def specs(options: argparse.Namespace) -> tuple[KernelSpec, ...]:
-    """The kernels that `--specs` names."""
+    """The kernels that `--specs` names; a module is also looked for in the current folder, as `python -m` does."""
     from numcheck.load import load
 
-    return load(options.specs or DEFAULT_SPECS)
+    # An installed script starts sys.path with its own folder: without this, the lines that a report prints for
+    # `--specs kernels` would replay under `python -m numcheck` alone.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return load(options.specs or DEFAULT_SPECS)
+    except InvalidSpec as error:
+        if options.specs:
+            raise
+        raise InvalidSpec(f"without --specs, {', '.join(DEFAULT_SPECS)} is judged: {error}") from None
 
 
 def one_spec(options: argparse.Namespace) -> KernelSpec:

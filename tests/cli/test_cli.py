@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from numcheck.cli import COMMANDS, main
+from numcheck.commands.init import template
 
 ROOT = Path(__file__).resolve().parents[2]
 ATOMIC = "mhc_post.triton_split_atomic"
@@ -72,6 +73,39 @@ def test_misuse_exits_2_and_says_what_to_do(arguments: tuple[str, ...], says: st
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_installed_command_finds_a_module_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(template())
+    # -P: like an installed script, this Python does not look into the current folder by itself.
+    command = [sys.executable, "-P", "-m", "numcheck", "list", "--device", "cpu", "--specs", "mine"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "my_mhc" in done.stdout
+
+
+def elsewhere(command: str) -> subprocess.CompletedProcess[str]:
+    """A command without --specs where no shipped kernels are: as for somebody who installed the wheel."""
+    code = (
+        "import sys; from numcheck.commands import common; common.DEFAULT_SPECS = ('no_kernels_here',); "
+        f"from numcheck.cli import main; sys.exit(main(['{command}', '--device', 'cpu']))"
+    )
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_doctor_answers_where_no_kernels_are() -> None:
+    done = elsewhere("doctor")
+    assert done.returncode == 0, done.stderr
+    assert "triton" in done.stdout
+    assert "--specs" in done.stdout
+
+
+def test_other_commands_say_that_specs_are_to_be_named_where_no_kernels_are() -> None:
+    done = elsewhere("list")
+    assert done.returncode == 2
+    assert "without --specs, no_kernels_here is judged" in done.stderr
 
 
 def test_init_writes_a_file_once(tmp_path: Path) -> None:
