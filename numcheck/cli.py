@@ -63,7 +63,6 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _specs(parser)
     _device(parser)
     _profile(parser)
-    _json(parser)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="laws to judge (default: all)")
     parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only kernels whose name matches, as pytest -k")
     parser.add_argument("-n", dest="workers", type=int, default=0, metavar="N", help="worker processes (pytest-xdist)")
