@@ -142,7 +142,12 @@ COMMANDS = (
     Command("alarms", "judge clean cases and count false alarms by gate", "numcheck alarms --cases 1000", _alarms),
     Command("bench", "cases a second by law, or two kernels interleaved", "numcheck bench -k triton", _bench),
     Command("render", "records to an HTML or Markdown report", "numcheck render reports/numcheck.jsonl", _render),
-    Command("merge", "one records file from many", "numcheck merge reports/parts -o reports/all.jsonl", _merge),
+    Command(
+        "merge",
+        "one records file from many",
+        "numcheck merge reports/gpu.jsonl reports/cpu.jsonl -o reports/both.jsonl",
+        _merge,
+    ),
     Command("init", "write a runnable spec file to start from", "numcheck init my_mhc.py", _init),
 )
 

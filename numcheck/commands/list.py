@@ -33,6 +33,7 @@ def main(options: argparse.Namespace) -> int:
     for signature in signatures(specs):
         print(signature)
     print()
+    width = max(len(law.name) for law in LAWS)
     for law in LAWS:
         print(f"{law.name:<{width}}  {law.doc}")
     return 0
@@ -53,10 +54,10 @@ def signatures(specs: Sequence[KernelSpec]) -> list[str]:
         inputs = ", ".join(i.name for i in oracle.inputs)
         given = ", ".join((*(i.name for i in oracle.inputs), *oracle.saved))
         cotangents = ", ".join(c.name for c in oracle.cotangents)
-        lines += [
-            f"{oracle.name}: forward({inputs}) -> {', '.join(o.name for o in oracle.outputs)}",
-            f"{oracle.name}: vjp({given}, *, {cotangents}) -> {', '.join(g.name for g in oracle.gradients)}",
-        ]
+        gradients = ", ".join(g.name for g in oracle.gradients)
+        lines.append(f"{oracle.name}: forward({inputs}) -> {', '.join(o.name for o in oracle.outputs)}")
+        if cotangents and gradients:
+            lines.append(f"{oracle.name}: vjp({given}, *, {cotangents}) -> {gradients}")
     return lines
 
 
