@@ -63,7 +63,6 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _specs(parser)
     _device(parser)
     _profile(parser)
-    _json(parser)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="laws to judge (default: all)")
     parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only kernels whose name matches, as pytest -k")
     parser.add_argument("-n", dest="workers", type=int, default=0, metavar="N", help="worker processes (pytest-xdist)")
@@ -143,7 +142,12 @@ COMMANDS = (
     Command("alarms", "judge clean cases and count false alarms by gate", "numcheck alarms --cases 1000", _alarms),
     Command("bench", "cases a second by law, or two kernels interleaved", "numcheck bench -k triton", _bench),
     Command("render", "records to an HTML or Markdown report", "numcheck render reports/numcheck.jsonl", _render),
-    Command("merge", "one records file from many", "numcheck merge reports/parts -o reports/all.jsonl", _merge),
+    Command(
+        "merge",
+        "one records file from many",
+        "numcheck merge reports/gpu.jsonl reports/cpu.jsonl -o reports/both.jsonl",
+        _merge,
+    ),
     Command("init", "write a runnable spec file to start from", "numcheck init my_mhc.py", _init),
 )
 

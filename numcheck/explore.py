@@ -36,7 +36,7 @@ class Outcome:
     status: over all its Cases and the pooled verdict. findings: at most one failure of each kind (ERROR, FAIL),
     worst first. counts: status -> Cases, shrinking left out. pooled: the law's verdict over all Cases, None where
     it has none. reason: why the test as a whole is in this status, where no single Case says it. missing: what was
-    UNAVAILABLE. notes: what a reader must know (drawing or shrinking was cut short).
+    UNAVAILABLE. notes: what a reader must know (which outputs depend on the order; drawing or shrinking cut short).
     """
 
     spec: str
@@ -179,7 +179,7 @@ def _outcome(trial: Trial, findings: Sequence[Finding], notes: Sequence[str], se
         pooled,
         reason,
         _missing(trial),
-        (*notes, *late),
+        (*_dependent(trial), *notes, *late),
         seed,
         seconds,
     )
@@ -205,6 +205,14 @@ def _why(trial: Trial, status: Status) -> str:
         return ""
     reasons = Counter(o.why for v in trial.judged.values() for o in v.outputs.values() if o.status == status and o.why)
     return reasons.most_common(1)[0][0] if reasons else ""
+
+
+def _dependent(trial: Trial) -> tuple[str, ...]:
+    """A note that names the outputs whose bits depended on the order, as was promised; none where none did."""
+    outputs = (item for _, verdict in trial.judged for item in verdict.outputs.items())
+    # A dict keeps the order of the outputs and names each once.
+    names = dict.fromkeys(name for name, output in outputs if output.status == Status.ORDER_DEPENDENT)
+    return (f"ORDER_DEPENDENT, as promised: {', '.join(names)}",) if names else ()
 
 
 def _missing(trial: Trial) -> tuple[Missing, ...]:

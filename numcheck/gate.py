@@ -35,7 +35,7 @@ class Gate:
 
     @property
     def headroom(self) -> float:
-        """How many times farther the value might be, the nearer limit of a band counting; above 1 holds.
+        """How many times farther the value might be, the nearer limit of a band counting; 1 and above holds.
 
         inf where the value is 0 (but for a band of ratios, whose lower limit is above 0), 0 where it is NaN.
         """

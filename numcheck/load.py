@@ -121,7 +121,8 @@ def _from_name(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidSpec(
                 f"no module {name!r}; give an importable module, or a path that ends in .py "
-                f"(modules are looked for on sys.path, which `python -m pytest` starts with the current folder)"
+                f"(modules are looked for on sys.path, which the `numcheck` command and `python -m pytest` start with "
+                f"the current folder)"
             ) from None
         raise
 

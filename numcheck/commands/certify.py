@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from numcheck.commands import common
 from numcheck.oracle import Oracle
+
+if TYPE_CHECKING:
+    from numcheck.certify import Certificate
 
 
 def main(options: argparse.Namespace) -> int:
@@ -21,12 +25,21 @@ def main(options: argparse.Namespace) -> int:
         common.print_json([c.to_json() for c in certificates])
     else:
         for certificate in certificates:
-            print(certificate)
+            print(said(certificate))
     if options.records:
         from numcheck.record import append_certificates
 
         append_certificates(options.records, [c.to_json() for c in certificates])
     return 1 if any(c.status == "FAILED" for c in certificates) else 0
+
+
+def said(certificate: Certificate) -> str:
+    """One certificate for a person: the status, what it rests on, and the error of each output."""
+    c = certificate
+    if c.status == "UNCERTIFIED":
+        return f"{c.oracle}: UNCERTIFIED: {c.note}"
+    outputs = ", ".join(f"{name} {error:.2g}" for name, error in c.by_output.items())
+    return f"{c.oracle}: {c.status} on {c.cases} tiny Cases, {c.vjp} VJP; error at most {c.limit:g}: {outputs}"
 
 
 def oracles(options: argparse.Namespace) -> list[Oracle]:

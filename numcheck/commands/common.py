@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,12 +30,19 @@ def prepare(options: argparse.Namespace) -> Device:
 
 
 def specs(options: argparse.Namespace) -> tuple[KernelSpec, ...]:
-    """The kernels that `--specs` names; as `python -m` does, the current folder is looked at first."""
+    """The kernels that `--specs` names; a module is also looked for in the current folder, as `python -m` does."""
     from numcheck.load import load
 
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    return load(options.specs or DEFAULT_SPECS)
+    # An installed script starts sys.path with its own folder: without this, the lines that a report prints for
+    # `--specs kernels` would replay under `python -m numcheck` alone.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return load(options.specs or DEFAULT_SPECS)
+    except InvalidSpec as error:
+        if options.specs:
+            raise
+        raise InvalidSpec(f"without --specs, {', '.join(DEFAULT_SPECS)} is judged: {error}") from None
 
 
 def one_spec(options: argparse.Namespace) -> KernelSpec:
@@ -66,25 +74,11 @@ def print_json(data: object) -> None:
 @contextmanager
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[Iterable[T]]:
     """`items` with a progress bar on standard error, where that is a terminal."""
-    with ticking(total, label) as tick:
-        yield _ticked(items, tick)
-
-
-@contextmanager
-def ticking(total: int, label: str) -> Iterator[Callable[[int], None]]:
-    """A function to call with each number of things done, which moves a progress bar where there is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield items
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-def _ticked(items: Iterable[T], tick: Callable[[int], None]) -> Iterator[T]:
-    for item in items:
-        yield item
-        tick(1)
+        yield bar.track(items, total=total, description=label)

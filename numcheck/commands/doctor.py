@@ -11,7 +11,7 @@ from typing import Any
 from numcheck.capability import Unavailable
 from numcheck.commands import common
 from numcheck.device import driver_present
-from numcheck.errors import MissingDependency
+from numcheck.errors import InvalidSpec, MissingDependency
 
 PACKAGES = (
     ("torch", "torch", "judging (not for rendering records)"),
@@ -55,6 +55,13 @@ def judging(options: argparse.Namespace) -> dict[str, Any]:
         facts["interpreter"] = [p.to_json() for p in probe()]
     try:
         specs = common.specs(options)
+    except InvalidSpec:
+        if options.specs:
+            raise
+        # Away from this repository there are no shipped kernels, and what the machine can do is still worth saying.
+        facts["kernels"] = []
+        facts["problem"] = "no kernels looked at: name a module or a file of them with --specs"
+        return facts
     except (MissingDependency, ImportError) as error:
         facts["kernels"] = []
         facts["problem"] = f"kernels could not be loaded: {error}"

@@ -29,7 +29,8 @@ def main(options: argparse.Namespace) -> int:
 def command(options: argparse.Namespace) -> list[str]:
     """The pytest command line that judges what was asked for."""
     line = [sys.executable, "-m", "pytest", "-p", "numcheck.plugin", "--rootdir", ".", "-c", "/dev/null"]
-    line += ["-p", "no:cacheprovider", "--import-mode=importlib", "-q"]
+    # A run takes minutes: -v says after each test how far it is, and the header names the device and the versions.
+    line += ["-p", "no:cacheprovider", "--import-mode=importlib", "-v"]
     for source in options.specs or DEFAULT_SPECS:
         line += ["--numcheck-specs", source]
     line += ["--numcheck-profile", options.profile, "--numcheck-device", options.device]

@@ -159,7 +159,7 @@ def _fingerprint(
 
 ACCURACY = Law(
     NAME,
-    "each output is the exact result, rounded where and as the Contract says and nowhere else",
+    "Each output is the exact result, rounded where and as the Contract says and nowhere else.",
     judge,
     pool,
     cases,

@@ -162,7 +162,7 @@ def _vacuous(r: Residual, why: str) -> Gate:
 
 CANCELLATION = Law(
     NAME,
-    "a small exact result made of large terms survives, where the Contract promises it",
+    "A small exact result made of large terms survives, where the Contract promises it.",
     judge,
     cases=cases,
 )

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from numcheck import Contract, KernelSpec
+from numcheck.certify import Certificate
 from numcheck.cli import COMMANDS, main
+from numcheck.commands.certify import said
+from numcheck.commands.init import template
+from numcheck.commands.list import promised
+from numcheck.oracles import mhc_post
 
 ROOT = Path(__file__).resolve().parents[2]
 ATOMIC = "mhc_post.triton_split_atomic"
+SPEC = KernelSpec("mine", mhc_post, forward=lambda **inputs: {})
 CASE = '{"sizes":{"S":1,"H":1,"D":33}}'
 
 
-# What the installed console script does; unlike `python -m`, it does not put the current folder on sys.path.
-SCRIPT = "import sys; from numcheck.cli import main; sys.exit(main())"
-
-
 def numcheck(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-P", "-c", SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True)
+    command = [sys.executable, "-m", "numcheck", *arguments]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(command, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
@@ -66,6 +73,7 @@ def test_replay_exits_0_for_a_case_that_holds_and_prints_json() -> None:
         (("render", "no_such_file.jsonl"), "no_such_file.jsonl"),
         (("merge", "no_such_folder", "-o", "x.jsonl"), "no_such_folder"),
         (("run", "gravity"), "no law 'gravity'"),
+        (("run", "--json"), "--json"),
     ],
 )
 def test_misuse_exits_2_and_says_what_to_do(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
@@ -73,6 +81,68 @@ def test_misuse_exits_2_and_says_what_to_do(arguments: tuple[str, ...], says: st
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_installed_command_finds_a_module_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(template())
+    # -P: like an installed script, this Python does not look into the current folder by itself.
+    command = [sys.executable, "-P", "-m", "numcheck", "list", "--device", "cpu", "--specs", "mine"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "my_mhc" in done.stdout
+
+
+def test_list_prints_the_names_that_a_kernel_takes_and_returns() -> None:
+    done = numcheck("list", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "mhc_post: forward(x, residual, post, comb) -> out\n" in done.stdout
+    gradients = "d_x, d_residual, d_post, d_comb"
+    assert f"mhc_post: vjp(x, residual, post, comb, *, d_out) -> {gradients}\n" in done.stdout
+
+
+def test_an_order_that_is_a_function_of_the_case_is_not_listed_as_fixed() -> None:
+    assert promised(SPEC) == "fixed"
+    assert promised(SPEC.claiming(out="any")) == "out: any"
+    assert promised(SPEC.but(contract=Contract(order=lambda case: {"out": "any"}))) == "by Case"
+
+
+def test_a_certificate_is_said_in_one_line_for_a_person() -> None:
+    held = Certificate("sum", 2e-16, {"out": 2e-16, "d_x": 0.0}, 3, "CERTIFIED", vjp="autograd")
+    assert said(held) == "sum: CERTIFIED on 3 tiny Cases, autograd VJP; error at most 1e-14: out 2e-16, d_x 0"
+    bare = Certificate("sum", math.nan, {}, 0, "UNCERTIFIED", note="the oracle has no mpmath twin")
+    assert said(bare) == "sum: UNCERTIFIED: the oracle has no mpmath twin"
+
+
+def test_run_says_after_each_test_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(template())
+    done = numcheck("run", "--specs", "mine.py", "--device", "cpu", "evidence", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "device cpu" in done.stdout
+    assert "evidence[my_mhc] PASSED" in done.stdout
+
+
+def elsewhere(command: str) -> subprocess.CompletedProcess[str]:
+    """A command without --specs where no shipped kernels are: as for somebody who installed the wheel."""
+    code = (
+        "import sys; from numcheck.commands import common; common.DEFAULT_SPECS = ('no_kernels_here',); "
+        f"from numcheck.cli import main; sys.exit(main(['{command}', '--device', 'cpu']))"
+    )
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_doctor_answers_where_no_kernels_are() -> None:
+    done = elsewhere("doctor")
+    assert done.returncode == 0, done.stderr
+    assert "triton" in done.stdout
+    assert "--specs" in done.stdout
+
+
+def test_other_commands_say_that_specs_are_to_be_named_where_no_kernels_are() -> None:
+    done = elsewhere("list")
+    assert done.returncode == 2
+    assert "without --specs, no_kernels_here is judged" in done.stderr
 
 
 def test_init_writes_a_file_once(tmp_path: Path) -> None:

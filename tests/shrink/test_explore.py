@@ -140,6 +140,12 @@ def test_drawing_stops_at_its_time_and_the_grid_does_not() -> None:
     assert note.startswith("drawing stopped at its 0.05 s, after ")
 
 
+def test_the_outputs_that_depended_on_the_order_are_named_once() -> None:
+    dependent = {"out": Status.ORDER_DEPENDENT, "lse": Status.PASS}
+    assert run(lambda case: dependent).notes == ("ORDER_DEPENDENT, as promised: out",)
+    assert run().notes == ()
+
+
 def test_no_case_at_all_is_an_error() -> None:
     nothing = spec(legal=lambda case: "nothing is legal")
     outcome = explore(Watch(where(never)).law(), nothing, CI)
