@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.draw import cost, grid
-from numcheck.errors import NumcheckError
+from numcheck.errors import RAISED, RecordsLost
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
 from numcheck.shrink import Emit, Finding, Starting, Trial, _ignore, broken, first_failure, minimise
@@ -93,20 +93,22 @@ def explore(
     """
     start = time.monotonic()
     seed = _seed(law, spec, profile) if seed is None else seed
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        missing = Missing(capability.reason, capability.needs)
-        return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
     trial = Trial(law, spec, profile, emit, starting)
     try:
+        capability = spec.available(profile.device)
+        if isinstance(capability, Unavailable):
+            missing = Missing(capability.reason, capability.needs)
+            return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
         for phase, case in _always(law, spec, profile, regressions):
             trial.verdict(case, phase)
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:
             findings, notes = _draw(trial, seed)
-    except NumcheckError as error:
-        # The spec or oracle contradicts itself, or a law cannot list its own Cases.
+    except RecordsLost:
+        raise
+    except RAISED as error:
+        # The spec or oracle contradicts itself, one of its callables raised, or a law cannot list its own Cases.
         reason = broken(law, spec, error).outputs["*"].why
         return Outcome(spec.name, law.name, Status.ERROR, counts=trial.counts(), reason=reason, seed=seed)
     return _outcome(trial, findings, notes, seed, time.monotonic() - start)
@@ -182,7 +184,7 @@ def _decide(trial: Trial) -> tuple[Verdict | None, Status, str]:
     status = across(verdict for _, verdict in trial.judged)
     try:
         pooled = trial.law.pool(trial.spec, tuple(trial.judged))
-    except Exception as error:
+    except RAISED as error:
         pooled = broken(trial.law, trial.spec, error)
     if pooled is not None and not pooled.held:
         status = max(status, pooled.status)

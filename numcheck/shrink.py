@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from numcheck.case import Case
 from numcheck.draw import below, bounded, cases, cost, search, steer
-from numcheck.errors import InvalidCase
+from numcheck.errors import RAISED, InvalidCase
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
 from numcheck.spec import KernelSpec
@@ -96,17 +96,11 @@ class Trial:
             self.unjudged += 1
             return None
         self.starting(case, phase)
-        verdict = self.known[case] = self._judge(case)
+        verdict = self.known[case] = judged(self.law, self.spec, case, self.profile)
         self.emit(case, verdict, phase)
         if phase != "shrink":
             self.judged.append((case, verdict))
         return verdict
-
-    def _judge(self, case: Case) -> Verdict:
-        try:
-            return self.law.judge(self.spec, case, self.profile)
-        except Exception as error:
-            return broken(self.law, self.spec, error)
 
     def counts(self) -> Mapping[str, int]:
         """How many Cases ended in each status, worst first."""
@@ -114,7 +108,15 @@ class Trial:
         return {status.name: tally[status] for status in sorted(tally, reverse=True)}
 
 
-def broken(law: Law, spec: KernelSpec, error: Exception) -> Verdict:
+def judged(law: Law, spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+    """The law's Verdict; an ERROR where the law, or a callable of the spec or oracle that it asked, raised."""
+    try:
+        return law.judge(spec, case, profile)
+    except RAISED as error:
+        return broken(law, spec, error)
+
+
+def broken(law: Law, spec: KernelSpec, error: BaseException) -> Verdict:
     """The ERROR of a law that raised: numcheck's own fault or the oracle's, and never lost."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else ""
