@@ -189,6 +189,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return HELD
+    except OSError as error:
+        # Without a file it is no misuse but a fault, whose traceback is wanted.
+        if error.filename is None:
+            raise
+        print(f"numcheck {options.command}: {error.filename}: {error.strerror or error}", file=sys.stderr)
+        return MISUSED
 
 
 if __name__ == "__main__":

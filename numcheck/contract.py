@@ -118,6 +118,19 @@ class Contract:
     workspace: Callable[[Case], int] = _no_bytes
 
     def __post_init__(self) -> None:
+        for name in ("rounds", "order"):
+            if not isinstance(getattr(self, name), Mapping) and not callable(getattr(self, name)):
+                raise InvalidSpec(
+                    f"contract {name} is {getattr(self, name)!r}; give a dict by name, or a function of the Case"
+                )
+        for name in ("legal", "workspace"):
+            if not callable(getattr(self, name)):
+                raise InvalidSpec(f"contract {name} is {getattr(self, name)!r}; give a function of the Case")
+        if not isinstance(self.dtypes, tuple | list):
+            raise InvalidSpec(f"contract dtypes is {self.dtypes!r}; give a tuple of {', '.join(DTYPES)}")
+        if not callable(self.accumulate):
+            for total in self.accumulate.values() if isinstance(self.accumulate, Mapping) else (self.accumulate,):
+                _sum(total)
         for dtype in self.dtypes:
             if dtype not in DTYPES:
                 raise InvalidSpec(f"contract dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
@@ -148,7 +161,10 @@ def _at(value: T | Callable[[Case], T], case: Case) -> T:
 
 
 def _rounding(value: str | Rounding) -> Rounding:
-    return Rounding(value) if isinstance(value, str) else value
+    found = Rounding(value) if isinstance(value, str) else value
+    if not isinstance(found, Rounding):
+        raise InvalidSpec(f"rounds to {found!r}; give {', '.join(DTYPES)}, 'data' or a numcheck.Rounding")
+    return found
 
 
 def _resolve(rounding: Rounding, case: Case) -> Rounding:
@@ -156,7 +172,10 @@ def _resolve(rounding: Rounding, case: Case) -> Rounding:
 
 
 def _sum(value: str | Sum) -> Sum:
-    return Sum(value) if isinstance(value, str) else value
+    found = Sum(value) if isinstance(value, str) else value
+    if not isinstance(found, Sum):
+        raise InvalidSpec(f"a sum accumulates as {found!r}; give {', '.join(DTYPES)} or a numcheck.Sum")
+    return found
 
 
 def _check_promise(output: str, promise: str) -> None:

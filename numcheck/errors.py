@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# What code under judgement may raise and still be judged: sys.exit(0) in a kernel must end no run, least of all well.
+# Ctrl-C is not among them, nor are the outcomes of a test runner, which its own time limits raise.
+RAISED = (Exception, SystemExit, GeneratorExit)
+
 
 class NumcheckError(Exception):
     """Base of every error that numcheck raises on purpose."""
@@ -33,3 +37,7 @@ class WorkspaceExceeded(NumcheckError, MemoryError):
 
 class BadRecords(NumcheckError, ValueError):
     """A records file that is not numcheck's, or of a schema newer than this version."""
+
+
+class RecordsLost(NumcheckError, OSError):
+    """A row that could not be written, on a full disk say: what was judged from here on is in no records file."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
+from numcheck import flags
 from numcheck.clock import timed
+from numcheck.errors import RAISED
 from numcheck.evidence import Evidence
 from numcheck.guard import Guard, allocator_peak
 from numcheck.order import Order
@@ -69,6 +71,7 @@ def execute(
     saved: Mapping[str, Tensor] | None = None,
     check_overflow: bool = False,
     dirty: int | None = None,
+    silent: str = "",
 ) -> Run:
     """Call `spec.forward(**inputs)`, then `spec.vjp(**inputs, **saved, **cotangents)`, and say what happened.
 
@@ -79,6 +82,7 @@ def execute(
     alone (for compiled kernels and timing; a GPU's peak then comes from its allocator).
     dirty: fill fresh memory with the leftovers of that number instead of poison. check_overflow: see
     `numcheck.interpreter`.
+    silent: a name pattern of interpreted kernels whose launches do nothing, to see what depends on them.
 
     The sample's tensors come back as they were, whatever the kernel did to them. Never raises for what a kernel does.
     """
@@ -93,13 +97,14 @@ def execute(
         profile=measure or any(isinstance(name, str) for name in spec.must_run),
         check_overflow=check_overflow,
         pins=spec.pins,
+        silent=silent,
     )
     mode = _mode(guard, dirty, seen)
     error, peak, leaked = "", 0, []
     try:
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            leaked = stack.enter_context(_flags())
+            leaked = stack.enter_context(flags.kept())
             allocated = stack.enter_context(allocator_peak(device))
             stack.enter_context(seen.open())
             if mode is not None:
@@ -109,14 +114,17 @@ def execute(
             if device == "cuda":
                 torch.cuda.synchronize()
             peak = allocated()
-    except Exception as exception:
+    except RAISED as exception:
         error = describe(exception)
     call.detach()
+    changed = snapshot.restore()
+    if mode is not None and not changed:
+        changed = [f"{name} wrote into an input, whose bits were put back afterwards" for name in mode.written]
     findings = [
         *leaked,
         *seen.findings(call.outputs),
         *call.findings,
-        *snapshot.restore(),
+        *changed,
         *aliases(call.outputs, given),
     ]
     error = error or call.broken()
@@ -235,26 +243,3 @@ _FOREIGN = (
     "/numcheck/execute.py",
     "/numcheck/guard.py",
 )
-
-
-@contextmanager
-def _flags() -> Iterator[list[str]]:
-    """Torch's global settings as they were, afterwards; yields the list that then names those that were changed."""
-    changed: list[str] = []
-    before = {name: read() for name, (read, _) in _SETTINGS.items()}
-    try:
-        yield changed
-    finally:
-        for name, (read, write) in _SETTINGS.items():
-            if read() != before[name]:
-                changed.append(f"the kernel changed {name} from {before[name]} to {read()}")
-                write(before[name])
-
-
-_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "the float32 matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    "torch's determinism mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-}

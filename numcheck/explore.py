@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.draw import cost, grid
-from numcheck.errors import NumcheckError
+from numcheck.errors import RAISED, RecordsLost
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
 from numcheck.shrink import Emit, Finding, Starting, Trial, broken, first_failure, ignore, minimise
@@ -93,19 +93,21 @@ def explore(
     """
     start = time.monotonic()
     seed = _seed(law, spec, profile) if seed is None else seed
-    capability = spec.available(profile.device)
-    if isinstance(capability, Unavailable):
-        missing = Missing(capability.reason, capability.needs)
-        return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
     trial = Trial(law, spec, profile, emit, starting)
     try:
+        capability = spec.available(profile.device)
+        if isinstance(capability, Unavailable):
+            missing = Missing(capability.reason, capability.needs)
+            return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
         _judge_named(trial, tuple(_always(law, spec, profile, regressions)))
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:
             findings, notes = _draw(trial, seed)
-    except NumcheckError as error:
-        # The spec or oracle contradicts itself, or a law cannot list its own Cases.
+    except RecordsLost:
+        raise
+    except RAISED as error:
+        # The spec or oracle contradicts itself, one of its callables raised, or a law cannot list its own Cases.
         reason = broken(law, spec, error).outputs["*"].why
         return Outcome(spec.name, law.name, Status.ERROR, counts=trial.counts(), reason=reason, seed=seed)
     return _outcome(trial, findings, notes, seed, time.monotonic() - start)
@@ -192,7 +194,7 @@ def _decide(trial: Trial) -> tuple[Verdict | None, Status, str]:
     status = across(trial.judged.values())
     try:
         pooled = trial.law.pool(trial.spec, tuple(trial.judged.items()))
-    except Exception as error:
+    except RAISED as error:
         pooled = broken(trial.law, trial.spec, error)
     if pooled is not None and not pooled.held:
         status = max(status, pooled.status)
@@ -209,7 +211,7 @@ def _why(trial: Trial, status: Status) -> str:
 
 def _dependent(trial: Trial) -> tuple[str, ...]:
     """A note that names the outputs whose bits depended on the order, as was promised; none where none did."""
-    outputs = (item for _, verdict in trial.judged for item in verdict.outputs.items())
+    outputs = (item for verdict in trial.judged.values() for item in verdict.outputs.items())
     # A dict keeps the order of the outputs and names each once.
     names = dict.fromkeys(name for name, output in outputs if output.status == Status.ORDER_DEPENDENT)
     return (f"ORDER_DEPENDENT, as promised: {', '.join(names)}",) if names else ()

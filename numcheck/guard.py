@@ -56,7 +56,8 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Active during one call. `fill` "poison" marks fresh memory; "dirty" fills it with plausible leftovers instead.
 
     seed: which leftovers (large values, infinities, small values), and how the memory is aligned.
-    operators: torch operators in order, without repeats. peak: most bytes alive at once that the call allocated.
+    operators: torch operators in order, without repeats; written: those that wrote into a tensor of the caller.
+    peak: most bytes alive at once that the call allocated.
     born: storage address -> number of launches before it was allocated.
     """
 
@@ -64,6 +65,7 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.fill, self.seed = fill, seed
         self.operators: dict[str, None] = {}
+        self.written: dict[str, None] = {}
         self.peak = 0
         self.born: dict[int, int] = {}
         self.allocations: list[Allocation] = []
@@ -78,13 +80,29 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = str(func)
+        self._note_writes(func, name, args, kwargs or {})
+        result = func(*args, **(kwargs or {}))
         self.operators[name] = None
         if name.split(".")[1] in _EMPTY and isinstance(result, Tensor) and _guardable(result):
             result = self._guarded(result)
         self._count(result)
         return result
+
+    def _note_writes(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Remember an operator that writes into a tensor of the caller, even where a later one puts it back."""
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            for tensor in _leaves(value):
+                # An empty storage has no address of its own, so that all empty tensors would look alike.
+                if tensor.numel() and tensor.layout == torch.strided and self._is_known(tensor):
+                    self.written[name] = None
+
+    def _is_known(self, tensor: Tensor) -> bool:
+        ref = _weak(tensor.untyped_storage())
+        return any(ref.cdata == known.cdata for known in self._known)
 
     def _guarded(self, fresh: Tensor) -> Tensor:
         extent = 1 + sum((n - 1) * s for n, s in zip(fresh.shape, fresh.stride(), strict=True))

@@ -110,7 +110,10 @@ def _module(place: str) -> ModuleType:
         return _from_path(Path(place).resolve()) if _is_path(place) else _from_name(place)
     except NumcheckError:
         raise
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    # Also sys.exit() and the outcomes of a test runner: a spec file that skips itself has no kernel to judge.
+    except BaseException as error:
         raise InvalidSpec(f"{place}: importing it raised {type(error).__name__}: {error}") from error
 
 

@@ -22,7 +22,7 @@ import numcheck
 from numcheck import schema
 from numcheck.case import Case
 from numcheck.clock import timed
-from numcheck.errors import BadRecords
+from numcheck.errors import BadRecords, RecordsLost
 from numcheck.verdict import Verdict
 
 Row = dict[str, Any]
@@ -93,7 +93,12 @@ class Writer:
             "time": self._time,
         }
         data = (line({**head, **body}) + "\n").encode("ascii")
-        _write(self._file, b"\n" + data if self._torn else data)
+        try:
+            _write(self._file, b"\n" + data if self._torn else data)
+        except OSError as error:
+            # Part of the row may be there; should the next one fit, it starts on a line of its own.
+            self._torn = True
+            raise RecordsLost(error.errno, f"{error.strerror}; make room and run again", str(self.path)) from None
         self._torn, self._seq = False, self._seq + 1
 
     def environment(self, facts: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ import torch
 from numcheck import fresh, interpreter
 from numcheck.capability import Device
 from numcheck.difference import Difference, difference
+from numcheck.errors import RAISED
 from numcheck.execute import Run, execute
 from numcheck.interpreter.pins import pinned
 from numcheck.order import Order
@@ -200,7 +201,7 @@ def bare(spec: KernelSpec, subject: Subject) -> Run:
     """The spec's callables without guards or dispatch modes, which compilers and graph capture do not see through."""
     try:
         outputs = call(spec, subject)
-    except Exception as error:
+    except RAISED as error:
         return replace(subject.first, outputs={}, error=f"{type(error).__name__}: {error}")
     return replace(subject.first, outputs=outputs)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from numcheck.errors import RAISED
 from numcheck.execute import Run
 from numcheck.repeat import Step, Subject, call, climb, skipped
 
@@ -64,7 +65,7 @@ def graph_replay(subject: Subject, repeats: int) -> Step:
         return skipped(name, "needs a CUDA device")
     try:
         graph, outputs = _captured(subject)
-    except Exception as error:
+    except RAISED as error:
         torch.cuda.synchronize()
         return skipped(name, f"cannot be captured: {type(error).__name__}: {str(error).splitlines()[0]}")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from numcheck.case import Case
 from numcheck.draw import below, bounded, cases, cost, search, steer
-from numcheck.errors import InvalidCase
+from numcheck.errors import RAISED, InvalidCase
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
 from numcheck.spec import KernelSpec
@@ -126,11 +126,7 @@ class Trial:
 
     def _judge(self, case: Case, climbing: bool) -> Verdict:
         effort = self.profile if climbing else replace(self.profile, slow=0)
-        try:
-            verdict = self.law.judge(self.spec, case, effort)
-        except Exception as error:
-            verdict = broken(self.law, self.spec, error)
-        self.known[case, climbing] = verdict
+        verdict = self.known[case, climbing] = judged(self.law, self.spec, case, effort)
         return verdict
 
     def counts(self) -> Mapping[str, int]:
@@ -139,7 +135,15 @@ class Trial:
         return {status.name: tally[status] for status in sorted(tally, reverse=True)}
 
 
-def broken(law: Law, spec: KernelSpec, error: Exception) -> Verdict:
+def judged(law: Law, spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+    """The law's Verdict; an ERROR where the law, or a callable of the spec or oracle that it asked, raised."""
+    try:
+        return law.judge(spec, case, profile)
+    except RAISED as error:
+        return broken(law, spec, error)
+
+
+def broken(law: Law, spec: KernelSpec, error: BaseException) -> Verdict:
     """The ERROR of a law that raised: numcheck's own fault or the oracle's, and never lost."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else ""

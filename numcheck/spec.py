@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from numcheck.capability import Capability, Device, Probe, always
+from numcheck.capability import Available, Capability, Device, Probe, Unavailable, always
 from numcheck.case import Case
 from numcheck.contract import Contract
-from numcheck.errors import InvalidSpec
+from numcheck.errors import RAISED, InvalidSpec
 from numcheck.oracle import Oracle
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Kernel = Callable[..., dict[str, "Tensor"]]
+
+
+T = TypeVar("T")
+
+
+def _said(value: object) -> str:
+    return repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _launches(case: Case) -> bool:
@@ -55,6 +62,7 @@ class KernelSpec:
     origin: str = ""
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.forward is None and self.vjp is None:
             raise InvalidSpec(f"spec {self.name}: give it a forward, a vjp, or both")
         known = {o.name for o in self.oracle.results}
@@ -64,6 +72,30 @@ class KernelSpec:
                 raise InvalidSpec(
                     f"spec {self.name}: no output {output!r}; {self.oracle.name} has {', '.join(sorted(known))}"
                 )
+
+    def _check_types(self) -> None:
+        """What a slip in a spec file would otherwise turn into a crash, or a silence, much later."""
+        if not isinstance(self.name, str) or not self.name.isprintable() or not self.name.strip():
+            raise InvalidSpec(f"spec {self.name!r}: a name is printable text, since tests and reports show it")
+        for field_, value, kind in (("oracle", self.oracle, Oracle), ("contract", self.contract, Contract)):
+            if not isinstance(value, kind):
+                raise InvalidSpec(f"spec {self.name}: {field_} is {value!r}; give a numcheck.{kind.__name__}")
+        for field_ in ("forward", "vjp", "writers", "capability", "launches"):
+            value = getattr(self, field_)
+            optional = field_ not in ("capability", "launches")
+            if not callable(value) and not (optional and value is None):
+                raise InvalidSpec(f"spec {self.name}: {field_} is {value!r}; give a function")
+        if not isinstance(self.must_run, tuple | list):
+            # A jitted function can be subscripted without end, and a string is a sequence of letters.
+            raise InvalidSpec(f"spec {self.name}: must_run is {_said(self.must_run)}; give a tuple: must_run=(kernel,)")
+        for kernel in self.must_run:
+            if not ((isinstance(kernel, str) and kernel) or hasattr(kernel, "__name__") or hasattr(kernel, "fn")):
+                raise InvalidSpec(
+                    f"spec {self.name}: must_run holds {kernel!r}; give Triton functions or name patterns"
+                )
+        for output, cap in self.caps.items():
+            if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap > 0:
+                raise InvalidSpec(f"spec {self.name}: the cap of {output} is {cap!r}; give a relL2 above 0")
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -96,11 +128,29 @@ class KernelSpec:
         """Why `case` is outside the promise, or None where it is inside."""
         if case.dtype not in self.dtypes:
             return f"takes {', '.join(self.dtypes)} data, not {case.dtype}"
-        return self.contract.legal(case)
+        reason = self._asked("contract.legal", self.contract.legal, case)
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidSpec(
+                f"spec {self.name}: contract.legal gave {reason!r}; it gives None where a Case is inside the promise, "
+                f"and the reason as text where it is outside"
+            )
+        return reason
 
     def available(self, device: Device) -> Capability:
         """Whether the spec can run on `device` here; shared by dispatch, skip and report."""
-        return self.capability(device)
+        found = self._asked("capability", self.capability, device)
+        if not isinstance(found, Available | Unavailable):
+            raise InvalidSpec(
+                f"spec {self.name}: capability gave {found!r}; it gives Available() or Unavailable(reason)"
+            )
+        return found
+
+    def _asked(self, what: str, function: Callable[[T], object], question: T) -> object:
+        """The answer of one of the spec's own callables; one that raises is a wrong spec, not a wrong kernel."""
+        try:
+            return function(question)
+        except RAISED as error:
+            raise InvalidSpec(f"spec {self.name}: {what} raised {type(error).__name__}: {error}") from error
 
     def but(self, **changes: Any) -> KernelSpec:
         """This spec with some fields changed: a variant, or a claim to be refuted."""

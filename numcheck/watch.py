@@ -48,17 +48,20 @@ class Watch(Protocol):
         """Measured readers and writers by tensor name."""
 
 
-def watch(device: str, order: Order, *, measure: bool, profile: bool, check_overflow: bool, pins: Pins) -> Watch:
-    """The watch for a run on `device`; `measure` is the interpreter's, `profile` the GPU's."""
+def watch(
+    device: str, order: Order, *, measure: bool, profile: bool, check_overflow: bool, pins: Pins, silent: str = ""
+) -> Watch:
+    """The watch for a run on `device`; `measure` and `silent` are the interpreter's, `profile` the GPU's."""
     if device == "cuda":
         return OnDevice(profile, pins)
-    return OnCpu(order, measure, check_overflow, pins)
+    return OnCpu(order, measure, check_overflow, pins, silent)
 
 
 class OnCpu:
     """Runs on the CPU: Triton kernels in an interpreter session, torch operators as they are."""
 
-    def __init__(self, order: Order, measure: bool, check_overflow: bool, pins: Pins) -> None:
+    def __init__(self, order: Order, measure: bool, check_overflow: bool, pins: Pins, silent: str = "") -> None:
+        self._silent = silent
         self._order, self._measure, self._check_overflow, self._pins = order, measure, check_overflow, pins
         self._session: Session | None = None
 
@@ -73,7 +76,11 @@ class OnCpu:
                 yield
             return
         with interpreter.session(
-            self._order, self._measure, check_overflow=self._check_overflow, pins=self._pins
+            self._order,
+            self._measure,
+            check_overflow=self._check_overflow,
+            pins=self._pins,
+            silent=self._silent,
         ) as session:
             self._session = session
             yield

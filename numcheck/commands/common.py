@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -74,11 +74,25 @@ def print_json(data: object) -> None:
 @contextmanager
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[Iterable[T]]:
     """`items` with a progress bar on standard error, where that is a terminal."""
+    with ticking(total, label) as tick:
+        yield _ticked(items, tick)
+
+
+@contextmanager
+def ticking(total: int, label: str) -> Iterator[Callable[[int], None]]:
+    """A function to call with each number of things done, which moves a progress bar where there is a terminal."""
     if not sys.stderr.isatty():
-        yield items
+        yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        yield bar.track(items, total=total, description=label)
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def _ticked(items: Iterable[T], tick: Callable[[int], None]) -> Iterator[T]:
+    for item in items:
+        yield item
+        tick(1)

@@ -12,10 +12,12 @@ from numcheck.profile import profile
 
 def main(options: argparse.Namespace) -> int:
     """Print the verdict; 0 where it holds, 1 where it does not."""
+    from numcheck.shrink import judged
+
     device = common.prepare(options)
     case = Case.from_json(options.case)
     spec, law = common.one_spec(options), common.one_law(options)
-    verdict = law.judge(spec, case, profile(options.profile).on(device))
+    verdict = judged(law, spec, case, profile(options.profile).on(device))
     if options.json:
         common.print_json({"spec": spec.name, "law": law.name, "case": case.to_json(), **verdict.to_json()})
     else:

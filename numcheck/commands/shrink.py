@@ -14,17 +14,17 @@ from numcheck.record import replay_line
 
 def main(options: argparse.Namespace) -> int:
     """Print the shrunk Case and its verdict; 0 where the given Case holds and there is nothing to shrink."""
-    from numcheck.shrink import shrink
+    from numcheck.shrink import judged, shrink
 
     device = common.prepare(options)
     effort = profile(options.profile).on(device)
     case = Case.from_json(options.case)
     spec, law = common.one_spec(options), common.one_law(options)
-    if law.judge(spec, case, effort).held:
+    if judged(law, spec, case, effort).held:
         print("this Case holds, so there is nothing to shrink", file=sys.stderr)
         return 0
     smallest = shrink(law, spec, case, effort)
-    verdict = law.judge(spec, smallest, effort)
+    verdict = judged(law, spec, smallest, effort)
     if options.json:
         common.print_json({"case": smallest.to_json(), "first": case.to_json(), **verdict.to_json()})
         return 1

@@ -30,11 +30,12 @@ def session(
     *,
     check_overflow: bool = False,
     pins: Sequence[tuple[Any, int]] = (),
+    silent: str = "",
 ) -> AbstractContextManager[Session]:
     """Run interpreted kernels inside: see `numcheck.interpreter.sessions.session`."""
     from numcheck.interpreter import sessions
 
-    return sessions.session(order, measure, check_overflow=check_overflow, pins=pins)
+    return sessions.session(order, measure, check_overflow=check_overflow, pins=pins, silent=silent)
 
 
 def probe() -> tuple[Probe, ...]:

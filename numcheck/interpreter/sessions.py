@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 class Session:
     """What interpreted kernels did: `launches` in order, accesses out of bounds, and the footprints."""
 
-    def __init__(self, order: Order, measure: bool, check_overflow: bool) -> None:
+    def __init__(self, order: Order, measure: bool, check_overflow: bool, silent: str = "") -> None:
         self.launches: list[Launch] = []
         self.repairs: tuple[str, ...] = tuple(repairs.REPAIRS)
         self.measure = measure
+        self._silent = silent
         self._programs = Programs(order)
         self._check_overflow = check_overflow
         self._memory = Memory(self._programs, measure, poisoned_integers=not check_overflow)
@@ -78,6 +80,8 @@ class Session:
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             if warmup:
                 return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+            if self._silent and fnmatch.fnmatch(kernel.__name__, self._silent):
+                return None
             if self._running:
                 raise Refused(f"{kernel.__name__} is launched while {self._running} runs; launches do not nest")
             self._running = kernel.__name__
@@ -104,11 +108,13 @@ def session(
     *,
     check_overflow: bool = False,
     pins: Sequence[tuple[Any, int]] = (),
+    silent: str = "",
 ) -> Iterator[Session]:
     """Run interpreted kernels inside: repaired, in this order, and nothing of it left afterwards.
 
     measure: keep readers and writers of every address. check_overflow: assert that no integer operation overflows, and
     what kernels assert themselves (about 1.8 times slower; worth it once a Case). pins: (autotuned kernel, its config).
+    silent: launches of kernels whose name fits this pattern do nothing and are not listed.
 
     Raises Refused where the repairs do not hold on this Triton, where sessions nest, and for launches of kernels that
     were compiled, autotuned without a pin, or nested; InvalidSpec for a bad pin.
@@ -117,18 +123,23 @@ def session(
 
     if active() and (wrong := probes.broken()):
         raise Refused(f"Triton {triton.__version__} is unknown to numcheck: {wrong[0]}; use 3.6 to 3.9")
-    with unchecked(order or Order(), measure, check_overflow=check_overflow, pins=pins) as opened:
+    with unchecked(order or Order(), measure, check_overflow=check_overflow, pins=pins, silent=silent) as opened:
         yield opened
 
 
 @contextmanager
 def unchecked(
-    order: Order, measure: bool = False, *, check_overflow: bool = False, pins: Sequence[tuple[Any, int]] = ()
+    order: Order,
+    measure: bool = False,
+    *,
+    check_overflow: bool = False,
+    pins: Sequence[tuple[Any, int]] = (),
+    silent: str = "",
 ) -> Iterator[Session]:
     """A session without asking the probes whether the repairs hold; what the probes themselves use."""
     if "cast_impl" in vars(upstream.interpreter_builder):
         raise Refused("an interpreter session is already open; sessions do not nest")
-    opened = Session(order, measure, check_overflow)
+    opened = Session(order, measure, check_overflow, silent)
     patches = Patches()
     with pinned(pins):
         try:

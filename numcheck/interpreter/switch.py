@@ -34,6 +34,18 @@ def active() -> bool:
     return asked() and ("triton" not in sys.modules or _helpers_interpreted())
 
 
+def chosen() -> str | None:
+    """What the environment says of the interpreter; None where it says nothing."""
+    return os.environ.get(SWITCH)
+
+
+def choose(value: str | None) -> None:
+    """Put back what `chosen` said."""
+    os.environ.pop(SWITCH, None)
+    if value is not None:
+        os.environ[SWITCH] = value
+
+
 def _helpers_interpreted() -> bool:
     standard = sys.modules.get("triton.language.standard")
     return standard is None or type(standard.sum).__name__ == "InterpretedFunction"

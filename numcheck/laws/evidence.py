@@ -14,7 +14,7 @@ from numcheck.case import Case
 from numcheck.difference import difference
 from numcheck.execute import Run, execute
 from numcheck.laws.arguments import message_of
-from numcheck.laws.law import Law
+from numcheck.laws.law import Judged, Law
 from numcheck.laws.measured import everywhere, found, hashes, unjudged
 from numcheck.order import Order, orders
 from numcheck.profile import Profile
@@ -44,6 +44,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         request, refused = _request(spec, drawn, profile, outputs)
         outputs |= refused
     seen = Counter(launch.kernel for launch in run.evidence.launches)
+    mattered = _mattered(spec, drawn, profile, run) if status is Status.PASS else {}
     return Verdict(
         spec.name,
         NAME,
@@ -51,7 +52,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         found(spec, run, outputs),
         hashes=hashes(run),
         evidence=run.evidence,
-        figures={"launches": dict(seen), "operators": len(run.evidence.operators), "determinism": request},
+        figures={"launches": dict(seen), "operators": len(run.evidence.operators), "determinism": request} | mattered,
     )
 
 
@@ -76,6 +77,40 @@ def _route(spec: KernelSpec, case: Case, run: Run) -> tuple[Status, str]:
     if not spec.must_run and not seen and not run.evidence.operators:
         return Status.ERROR, "nothing was seen running, neither kernels nor torch operators"
     return Status.PASS, ""
+
+
+def _mattered(spec: KernelSpec, drawn: Sample, profile: Profile, run: Run) -> dict[str, object]:
+    """For each kernel that must run, whether any output changes once its launches do nothing.
+
+    Only the interpreter can leave a launch out. A kernel that is launched on dummy data while the outputs come from
+    elsewhere is seen running all the same; that nothing depends on it gives it away.
+    """
+    if run.evidence.backend != "interpreter" or not spec.launches(drawn.case):
+        return {}
+    mattered = {}
+    for pattern in map(pattern_of, spec.must_run):
+        without = execute(spec, drawn, device=profile.device, silent=pattern)
+        mattered[pattern] = bool(without.error) or hashes(without) != hashes(run)
+    return {"mattered": mattered} if mattered else {}
+
+
+def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
+    """Over all Cases: each kernel that must run is one on which some output of some Case depends.
+
+    One Case proves nothing, as a kernel may rightly have nothing to do there.
+    """
+    rows = [v.figures["mattered"] for _, v in judged if "mattered" in v.figures]
+    if not rows:
+        return None
+    cases = {p: sum(row[p] for row in rows) for p in map(pattern_of, spec.must_run)}
+    idle = [pattern for pattern, count in cases.items() if not count]
+    why = (
+        f"{', '.join(idle)} ran, but in none of {len(rows)} Cases does any output change when its launches do nothing: "
+        "another route computed the outputs"
+    )
+    found = OutputVerdict(Status.ERROR, why) if idle else OutputVerdict(Status.PASS)
+    claim = f"{spec.name}: the outputs depend on each kernel that must run"
+    return Verdict(spec.name, NAME, claim, dict.fromkeys(spec.judged, found), figures={"mattered": cases}, pooled=True)
 
 
 def pattern_of(kernel: Any) -> str:
@@ -142,4 +177,5 @@ EVIDENCE = Law(
     NAME,
     "the intended kernel ran; a determinism request is honoured or refused loudly, never dropped",
     judge=judge,
+    pool=pool,
 )

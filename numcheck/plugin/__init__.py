@@ -214,10 +214,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     state = session.config.stash.get(STATE, None)
     if state is None:
         return
-    if state.session is not None and state.session.writer is not None:
-        state.session.writer.end(exit=int(exitstatus))
-    if state.role != "worker" and state.settings.records is not None:
-        _conclude(state, state.settings.records)
+    try:
+        if state.session is not None and state.session.writer is not None:
+            state.session.writer.end(exit=int(exitstatus))
+        if state.role != "worker" and state.settings.records is not None:
+            _conclude(state, state.settings.records)
+    except OSError as error:
+        # What was asked for is not there, whatever the tests say.
+        state.said.append(f"records problem: {error.filename} cannot be written: {error.strerror or error}")
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def _conclude(state: State, path: Path) -> None:

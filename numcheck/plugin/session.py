@@ -11,6 +11,7 @@ import pytest
 
 from numcheck.capability import TIERS, Device
 from numcheck.case import Case
+from numcheck.errors import RecordsLost
 from numcheck.failure import describe
 from numcheck.profile import Profile
 from numcheck.record import Writer, replay_line
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from numcheck.oracle import Oracle
     from numcheck.shrink import Finding
 
+# What a kernel may not decide of its own test. A plain failure may pass: pytest's time limits raise it.
+_OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception)
 # Under this name a test's report carries its outcome, also from an xdist worker to the controller.
 PROPERTY = "numcheck"
 
@@ -54,7 +57,14 @@ class Session:
         if reason is not None:
             pytest.skip(f"{law.name} says nothing of {spec.name}: {reason}")
         kept = [r.case for r in beside(folders) if r.concerns(spec, law.name)]
-        outcome = self._explore(law, spec, source, kept)
+        try:
+            outcome = self._explore(law, spec, source, kept)
+        except RecordsLost as error:
+            pytest.fail(f"ERROR: {spec.name} under {law.name} was cut short: {lost(error)}", pytrace=False)
+        except _OUTCOMES as error:
+            # pytest would take a kernel's word for it, and count a skip or an expected failure.
+            said = f"{type(error).__name__}: {error}"
+            pytest.fail(f"ERROR: {spec.name} under {law.name}: the kernel ended its own test ({said})", pytrace=False)
         self._carry(_row(outcome))
         if outcome.status == Status.UNAVAILABLE:
             self._unavailable(outcome, source)
@@ -153,6 +163,11 @@ class Session:
     def _carry(self, row: dict[str, Any]) -> None:
         if self.item is not None:
             self.item.user_properties.append((PROPERTY, row))
+
+
+def lost(error: OSError) -> str:
+    """One line on a file that could not be written."""
+    return f"{error.filename} cannot be written: {error.strerror or error}"
 
 
 def named(law: str) -> Law:

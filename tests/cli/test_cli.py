@@ -18,6 +18,7 @@ from numcheck.commands.certify import said
 from numcheck.commands.init import template
 from numcheck.commands.list import promised
 from numcheck.oracles import mhc_post
+from numcheck.record import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 ATOMIC = "mhc_post.triton_split_atomic"
@@ -153,3 +154,38 @@ def test_init_writes_a_file_once(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "exists" in again.stderr
     assert (tmp_path / "mine.py").read_text() == text
+
+
+@pytest.mark.parametrize("command", ["render", "merge"])
+@pytest.mark.parametrize("output", [".", "records.jsonl/report.html"])
+def test_an_output_that_cannot_be_written_is_misuse(tmp_path: Path, command: str, output: str) -> None:
+    records = tmp_path / "records.jsonl"
+    Writer(records, "run").end()
+    done = numcheck(command, str(records), "-o", str(tmp_path / output))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"numcheck {command}: {tmp_path}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+CLEVER = """
+import sys
+from numcheck import CaseSpace, Contract, Input, KernelSpec, Oracle, Output
+problem = Oracle("scale", (Input("x", ("D",)),), (Output("out", ("D",)),), lambda read, x: {"out": x},
+                 CaseSpace(sizes={"D": (1, 64)}, dtypes=("fp32",), grid={"D": (8, 33)}))
+leaves = KernelSpec("leaves", problem, forward=lambda x: sys.exit(0))
+wrong = KernelSpec("wrong", problem, forward=lambda x: {"out": x}, contract=Contract(legal=lambda case: 1 // 0))
+"""
+
+
+@pytest.mark.parametrize(("kernel", "words"), [("leaves", "SystemExit: 0"), ("wrong", "contract.legal raised Zero")])
+@pytest.mark.parametrize("command", ["replay", "shrink"])
+def test_a_kernel_that_leaves_and_a_spec_that_raises_do_not_hold(
+    tmp_path: Path, command: str, kernel: str, words: str
+) -> None:
+    path = tmp_path / "clever.py"
+    path.write_text(CLEVER, encoding="utf-8")
+    case = '{"sizes":{"D":8}}'
+    done = numcheck(command, "--specs", str(path), "--device", "cpu", kernel, "accuracy", case, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

@@ -15,7 +15,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load", "chance"),
     ("oracles", "sample", "difference"),
-    ("interpreter", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
+    ("interpreter", "flags", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
     ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
     ("residual", "judge", "pool", "fingerprint", "promise"),
     ("laws",),
