@@ -209,7 +209,7 @@ def _why(trial: Trial, status: Status) -> str:
 
 def _dependent(trial: Trial) -> tuple[str, ...]:
     """A note that names the outputs whose bits depended on the order, as was promised; none where none did."""
-    outputs = (item for _, verdict in trial.judged for item in verdict.outputs.items())
+    outputs = (item for verdict in trial.judged.values() for item in verdict.outputs.items())
     # A dict keeps the order of the outputs and names each once.
     names = dict.fromkeys(name for name, output in outputs if output.status == Status.ORDER_DEPENDENT)
     return (f"ORDER_DEPENDENT, as promised: {', '.join(names)}",) if names else ()
