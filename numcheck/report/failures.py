@@ -80,7 +80,7 @@ def failures(chosen: Selection) -> list[Failure]:
         for key, rows in cases.items()
         if (bad := [j for j in rows if j.status in WORST])
     ]
-    found += [_pooled(j, len(cases[j.kernel, j.law, j.place])) for j in chosen.pooled if j.status in WORST]
+    found += [_pooled(j, cases[j.kernel, j.law, j.place]) for j in chosen.pooled if j.status in WORST]
     told = {(f.kernel, f.law, f.place) for f in found}
     found += [
         _unjudged(kernel, law, place, row)
@@ -130,10 +130,12 @@ def _failure(bad: list[Judged], smaller: list[Judged], judged: int) -> Failure:
     )
 
 
-def _pooled(judged: Judged, cases: int) -> Failure:
-    row = judged.row
+def _pooled(judged: Judged, cases: list[Judged]) -> Failure:
+    row, count = judged.row, len(cases)
     gates, outputs = _gates(row), _outputs(row)
-    return Failure(judged.kernel, judged.law, judged.place, judged.status, judged.backend, row["claim"], cases, cases,
+    # A pooled row ran nothing itself, so it has no Evidence of its own: where its Cases ran is where it ran.
+    ran = ", ".join(sorted({case.backend for case in cases})) or judged.backend
+    return Failure(judged.kernel, judged.law, judged.place, judged.status, ran, row["claim"], count, count,
                    outputs, gates, [], False, "pooled", "", [], pooled=True)  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from numcheck import schema
 from numcheck.record import Problem, Records, Row, read
 from numcheck.report import TEMPLATES, render_html, render_markdown
+from numcheck.report.failures import failures
+from numcheck.report.selection import select
 from tests.report import scene
 from tests.report.tree import Node, parse
 
@@ -270,3 +272,13 @@ def test_the_emptiest_parts_of_a_verdict_render() -> None:
     records = Records((minimal("case", **parts), minimal("pooled", **parts)))
     parse(render_html(records))
     render_markdown(records)
+
+
+def test_a_pooled_failure_ran_where_its_cases_ran() -> None:
+    claim = {"specs": "mine", "spec": "kernel", "law": "accuracy"}
+    evidence = empty(schema.BODIES["case"]["properties"]["evidence"])
+    case = minimal("case", **claim, phase="grid", status="PASS", evidence={**evidence, "backend": "interpreter"})
+    pooled = minimal("pooled", **claim, status="FAIL", evidence={**evidence, "backend": "torch"})
+    (failure,) = failures(select(Records((case, pooled))))
+    assert failure.pooled
+    assert failure.ran.startswith("interpreter")
