@@ -26,6 +26,22 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None]
 
 
+def _count(text: str) -> int:
+    """A number of things to do, none included."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text}, but it must be at least 0")
+    return number
+
+
+def _some(text: str) -> int:
+    """A number of things to do, at least one."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}, but it must be at least 1")
+    return number
+
+
 def _specs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--specs",
@@ -65,7 +81,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _profile(parser)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="laws to judge (default: all)")
     parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only kernels whose name matches, as pytest -k")
-    parser.add_argument("-n", dest="workers", type=int, default=0, metavar="N", help="worker processes (pytest-xdist)")
+    parser.add_argument("-n", dest="workers", type=_count, default=0, metavar="N", help="workers (pytest-xdist)")
     parser.add_argument("--records", metavar="FILE", help="write the records here (JSONL)")
     parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")
     parser.add_argument("--require", metavar="TIER", help="cpu, gpu, sm90 or sm100: what cannot run there is an error")
@@ -90,10 +106,10 @@ def _certify(parser: argparse.ArgumentParser) -> None:
 def _alarms(parser: argparse.ArgumentParser) -> None:
     _specs(parser)
     _json(parser)
-    parser.add_argument("--cases", type=int, default=10_000, metavar="N", help="clean small cases (default: 10000)")
-    parser.add_argument("--large", type=int, default=500, metavar="N", help="clean large cases (default: 500)")
-    parser.add_argument("--seed", type=int, default=0, help="first seed (default: 0)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--cases", type=_count, default=10_000, metavar="N", help="clean small cases (default: 10000)")
+    parser.add_argument("--large", type=_count, default=500, metavar="N", help="clean large cases (default: 500)")
+    parser.add_argument("--seed", type=_count, default=0, help="first seed (default: 0)")
+    parser.add_argument("--workers", type=_some, default=1, metavar="N", help="processes (default: 1)")
 
 
 def _render(parser: argparse.ArgumentParser) -> None:
@@ -112,10 +128,10 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     _profile(parser)
     _json(parser)
     parser.add_argument("-k", dest="keyword", metavar="TEXT", default="", help="only kernels whose name has TEXT")
-    parser.add_argument("--cases", type=int, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
+    parser.add_argument("--cases", type=_some, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
     parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
     parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
-    parser.add_argument("--pairs", type=int, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")
+    parser.add_argument("--pairs", type=_some, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")
 
 
 def _init(parser: argparse.ArgumentParser) -> None:

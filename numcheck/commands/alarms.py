@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 
 from numcheck.commands import common
+from numcheck.errors import InvalidCase
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the table; 1 where a gate that must never alarm did."""
     from numcheck.alarms import alarms
 
+    if not options.cases + options.large:
+        raise InvalidCase("--cases 0 --large 0 judges nothing; ask for at least one Case")
     options.device = "cpu"
     common.prepare(options)
     specs = common.specs(options)

@@ -28,6 +28,8 @@ def speeds(options: argparse.Namespace) -> int:
     specs = [
         s for s in common.specs(options) if options.keyword in s.name and isinstance(s.available(device), Available)
     ]
+    if not specs:
+        raise InvalidSpec(f"no kernel that can run on {device} has {options.keyword!r} in its name; see numcheck list")
     work = [(law, spec) for spec in specs for law in LAWS if law.drawn and law.applies(spec) is None]
     rows = []
     with common.progress(work, len(work), "bench") as items:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from numcheck.capability import Device
-from numcheck.errors import InvalidSpec
+from numcheck.case import Case
+from numcheck.errors import InvalidCase, InvalidSpec
 
 if TYPE_CHECKING:
     from numcheck.laws.law import Law
@@ -55,6 +56,30 @@ def one_law(options: argparse.Namespace) -> Law:
     from numcheck.laws import LAWS
 
     return by_name(LAWS, options.law, "law")
+
+
+def one_case(options: argparse.Namespace, spec: KernelSpec, law: Law) -> Case:
+    """The CASE; raises InvalidCase where it has not the sizes of the spec's problem, or facts that nobody reads.
+
+    A misspelled fact would otherwise be left unread, and another Case judged than the one that was meant.
+    """
+    case, space = Case.from_json(options.case), spec.oracle.space
+    named = (*space.edges, *space.tiny, *law.cases(spec))
+    sizes = {*space.sizes, *space.choices}
+    facts = {*space.facts, *(name for own in named for name, _ in own.facts)}
+    _only("size", {name for name, _ in case.sizes}, sizes | {n for own in named for n, _ in own.sizes}, spec)
+    _only("fact", {name for name, _ in case.facts}, facts, spec)
+    missing = sizes - {name for name, _ in case.sizes}
+    if missing:
+        raise InvalidCase(f"the Case lacks {', '.join(sorted(missing))}, which {spec.oracle.name} needs")
+    return case
+
+
+def _only(noun: str, given: set[str], known: set[str], spec: KernelSpec) -> None:
+    strange = given - known
+    if strange:
+        there = ", ".join(sorted(known)) or "none"
+        raise InvalidCase(f"{spec.oracle.name} has no {noun} {', '.join(sorted(strange))}; it has {there}")
 
 
 def by_name(things: Sequence[T], name: str, noun: str) -> T:

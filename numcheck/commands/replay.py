@@ -15,8 +15,9 @@ def main(options: argparse.Namespace) -> int:
     from numcheck.shrink import judged
 
     device = common.prepare(options)
-    case = Case.from_json(options.case)
+    Case.from_json(options.case)  # said before any kernel is imported
     spec, law = common.one_spec(options), common.one_law(options)
+    case = common.one_case(options, spec, law)
     verdict = judged(law, spec, case, profile(options.profile).on(device))
     if options.json:
         common.print_json({"spec": spec.name, "law": law.name, "case": case.to_json(), **verdict.to_json()})

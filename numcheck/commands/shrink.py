@@ -18,8 +18,9 @@ def main(options: argparse.Namespace) -> int:
 
     device = common.prepare(options)
     effort = profile(options.profile).on(device)
-    case = Case.from_json(options.case)
+    Case.from_json(options.case)  # said before any kernel is imported
     spec, law = common.one_spec(options), common.one_law(options)
+    case = common.one_case(options, spec, law)
     if judged(law, spec, case, effort).held:
         print("this Case holds, so there is nothing to shrink", file=sys.stderr)
         return 0

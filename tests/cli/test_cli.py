@@ -189,3 +189,36 @@ def test_a_kernel_that_leaves_and_a_spec_that_raises_do_not_hold(
     assert done.returncode in (1, 2)
     assert words in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+MEANT_OTHERWISE = {
+    "a size too many": ('{"sizes":{"S":1,"H":1,"D":33,"Q":4}}', "mhc_post has no size Q; it has D, H, S"),
+    "a size too few": ('{"sizes":{"S":1,"H":1}}', "the Case lacks D, which mhc_post needs"),
+    "a fact that nobody reads": ('{"sizes":{"S":1,"H":1,"D":33},"facts":{"patern":"x"}}', "has no fact patern"),
+}
+
+
+@pytest.mark.parametrize("name", MEANT_OTHERWISE)
+@pytest.mark.parametrize("command", ["replay", "shrink"])
+def test_a_case_of_another_problem_is_misuse(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    monkeypatch.setattr("numcheck.commands.common.prepare", lambda options: "cpu")
+    case, words = MEANT_OTHERWISE[name]
+    assert main([command, "--specs", "kernels", "mhc_post.eager", "accuracy", case]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["alarms", "--cases", "-3"], ["bench", "--cases", "0"], ["run", "-n", "-1"], ["bench", "--pairs", ""]],
+)
+def test_a_number_of_things_that_cannot_be_done_is_misuse(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+
+
+def test_nothing_to_judge_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alarms", "--cases", "0", "--large", "0"]) == 2
+    assert "judges nothing" in capsys.readouterr().err
