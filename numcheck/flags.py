@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -24,13 +24,28 @@ def kept() -> Iterator[list[str]]:
     """
     changed: list[str] = []
     before = {name: read() for name, (read, _) in _SETTINGS.items()}
+    leave = os._exit
+    os._exit = _refusing(leave)  # type: ignore[assignment]
     try:
         yield changed
     finally:
+        os._exit = leave
         for name, (read, write) in _SETTINGS.items():
             if (now := read()) != before[name]:
                 changed.append(f"the kernel changed {name} from {before[name]} to {now}")
                 write(before[name])
+
+
+def _refusing(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    """os._exit(0) would end the whole run at once, and well. A child that the kernel forks may leave that way."""
+    own = os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    return refuse
 
 
 def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:

@@ -94,11 +94,20 @@ def returns_an_exit(x: Tensor) -> Outputs:
     return Closed(ordered(x))
 
 
-@pytest.mark.parametrize("forward", [leaves, closes, returns_an_exit])
+def leaves_at_once(x: Tensor) -> Outputs:
+    child = os.fork()
+    if not child:
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    os._exit(0)
+
+
+@pytest.mark.parametrize("forward", [leaves, closes, returns_an_exit, leaves_at_once])
 def test_a_kernel_that_ends_the_process_is_an_error_of_the_kernel(forward: Callable[[Tensor], Outputs]) -> None:
     found = explore(EVIDENCE, judged(forward), QUICK, seed=1)
     assert found.status is Status.ERROR
     assert "Exit: " in found.findings[0].verdict.outputs["out"].why
+    assert "AssertionError" not in found.findings[0].verdict.outputs["out"].why
 
 
 def restores(x: Tensor) -> Outputs:
