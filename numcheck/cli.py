@@ -155,8 +155,15 @@ COMMANDS = (
         _one_case,
     ),
     Command("certify", "oracles against their mpmath twins at 50 digits", "numcheck certify", _certify),
-    Command("alarms", "judge clean cases and count false alarms by gate", "numcheck alarms --cases 50 --large 0", _alarms),
-    Command("bench", "cases a second by law, or two kernels interleaved", "numcheck bench -k triton_split_ordered --cases 1", _bench),
+    Command(
+        "alarms", "judge clean cases and count false alarms by gate", "numcheck alarms --cases 50 --large 0", _alarms
+    ),
+    Command(
+        "bench",
+        "cases a second by law, or two kernels interleaved",
+        "numcheck bench -k triton_split_ordered --cases 1",
+        _bench,
+    ),
     Command("render", "records to an HTML or Markdown report", "numcheck render reports/numcheck.jsonl", _render),
     Command(
         "merge",
