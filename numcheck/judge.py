@@ -74,6 +74,7 @@ def malformed(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], name:
     return ""
 
 
+@timed("judge")
 def output_gates(r: Residual, cap: float | None = None) -> list[Gate]:
     """The gates of one output."""
     if r.truth.numel() == 0:

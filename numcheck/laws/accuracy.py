@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from numcheck.clock import timed
 from numcheck.fingerprint import fingerprint, pooled, worth
 from numcheck.judge import malformed, measure, output_gates
 from numcheck.laws.law import Judged, Law
@@ -72,6 +73,7 @@ def _judged(spec: KernelSpec, case: Case, walked: Measured, blank: Verdict) -> V
     )
 
 
+@timed("judge")
 def output_figures(r: Residual) -> dict[str, Any]:
     """The figures of one output for the report and the pool, JSON-plain."""
     if r.truth.numel() == 0:
