@@ -12,6 +12,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from numcheck.capability import Available
@@ -74,22 +75,26 @@ def _all_judged(
         return
     # fork: specs hold closures and Triton functions, which do not pickle.
     context = multiprocessing.get_context("fork")
-    pipes = []
+    running = {}
     for worker in range(workers):
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_send, args=(specs, work[worker::workers], profile, sender))
         process.start()
         sender.close()
-        pipes.append((receiver, process))
-    for receiver, process in pipes:
-        while True:
+        running[receiver] = process
+    # Whoever has something to say is heard: a worker whose pipe is full would wait for its turn and judge nothing.
+    while running:
+        ready = wait(list(running))
+        for receiver in [r for r in running if r in ready]:
             try:
                 yield receiver.recv()
             except EOFError:
-                break
-        process.join()
-        if process.exitcode:
-            raise RuntimeError(f"a worker ended with exit code {process.exitcode}; --workers 1 shows its error")
+                process = running.pop(receiver)
+                process.join()
+                if process.exitcode:
+                    raise RuntimeError(
+                        f"a worker ended with exit code {process.exitcode}; --workers 1 shows its error"
+                    ) from None
 
 
 def _send(specs: Sequence[KernelSpec], work: Sequence[tuple[int, Case]], profile: Profile, sender: Connection) -> None:
