@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from numcheck.errors import NumcheckError
 
-HELD, DID_NOT_HOLD, MISUSED = 0, 1, 2
+# 1, "did not hold", is for the commands to say.
+HELD, MISUSED = 0, 2
 
 
 @dataclass(frozen=True)
