@@ -23,8 +23,8 @@ CHUNKS = (128, 64)
 # q, d_out and a block of KV rows stay in shared memory, of which an SM90 block can have 227 KiB. The rest is for P and
 # dS and for what the compiler stages between layouts.
 SHARED_BYTES = 212 * 1024
-# FP32 products run on plain FMA units, which gain nothing from tiles that need spilling.
-MOST_FP32 = 32
+# FP32 products run on plain FMA units, unrolled in full: larger tiles only spill and take minutes to compile.
+FP32_SIDE, FP32_WARPS, FP32_CHUNK = 16, 4, 64
 # Accumulators of 64 x 512 need two warpgroups' registers; smaller ones fit one.
 WIDE_ACCUMULATOR = 64 * 128
 # One block of KV rows at a time: two would not fit beside q and d_out.
@@ -53,8 +53,9 @@ def tiles_of(n: Sizes, element: int) -> Tiles:
     Raises ValueError where the features are too many for the smallest tiles to fit into shared memory.
     """
     value, tail = padded(n.D_v), padded(n.D - n.D_v) if n.D > n.D_v else 0
-    most = MOST_FP32 if element == 4 else MOST_HEADS
-    heads, slots = min(most, padded(n.H)), min(most, MOST_SLOTS, padded(n.topk))
+    plain = element == 4
+    heads = min(FP32_SIDE if plain else MOST_HEADS, padded(n.H))
+    slots = min(FP32_SIDE if plain else MOST_SLOTS, padded(n.topk))
     while _bytes(heads, slots, value, tail, element) > SHARED_BYTES:
         if max(heads, slots) == SMALLEST:
             raise ValueError(
@@ -62,8 +63,9 @@ def tiles_of(n: Sizes, element: int) -> Tiles:
                 f"but a program has {SHARED_BYTES}; take fewer features"
             )
         heads, slots = (heads // 2, slots) if heads > slots else (heads, slots // 2)
-    warps = 8 if heads * value > WIDE_ACCUMULATOR else 4
-    return Tiles(heads, slots, value, tail, chunk_of(n.D), warps)
+    if plain:
+        return Tiles(heads, slots, value, tail, min(FP32_CHUNK, padded(n.D)), FP32_WARPS)
+    return Tiles(heads, slots, value, tail, chunk_of(n.D), 8 if heads * value > WIDE_ACCUMULATOR else 4)
 
 
 def chunk_of(D: int) -> int:
