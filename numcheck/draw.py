@@ -111,7 +111,7 @@ def _dtypes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def cases(spec: KernelSpec, largest: int = LARGEST) -> st.SearchStrategy[Case]:
-    """Legal Cases of a spec whose sizes, light ones left out, multiply to at most `largest`, where the smallest allow it.
+    """Legal Cases of a spec whose sizes, but light ones, multiply to at most `largest`, if the smallest allow that.
 
     A size is a plain number: Hypothesis spreads those evenly up to 256 and by their logarithm beyond.
     """

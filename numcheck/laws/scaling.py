@@ -69,7 +69,7 @@ def scaled_inputs(subject: Subject) -> Relations:
         return
     oracle, given = subject.spec.oracle, subject.sample.inputs
     truth = read(oracle, Truth(), subject.sample.exact(), None)
-    groups: dict[str, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for source in oracle.inputs:
         if given[source.name].dtype.is_floating_point and given[source.name].numel():
             groups.setdefault(source.dtype, []).append(source.name)
