@@ -49,6 +49,7 @@ from numcheck.case import Case
 from numcheck.contract import Rounds
 from numcheck.oracle import Input, Oracle, Output, Reading
 from numcheck.oracles import sparse_mla_cases as cases
+from numcheck.oracles.sparse_mla_relations import CANCELLATIONS, RELATIONS
 
 # No logit of FP32 data that a softmax can tell apart is near this, so that a sink beyond it takes all or nothing.
 BEYOND = 2.0**100
@@ -263,6 +264,8 @@ sparse_mla = Oracle(
     batch="S_q",
     partial=("d_kv", "d_sink"),
     scalars=cases.scalars,
+    cancellations=CANCELLATIONS,
+    relations=RELATIONS,
     ignored=cases.ignored,
     unspecified=cases.unspecified,
     source="FlashMLA's and cuDNN's DeepSeek sparse attention; VJP derived in this file",

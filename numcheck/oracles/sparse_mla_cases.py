@@ -194,12 +194,89 @@ def named(S_q: int, S_k: int, H: int, D: int, D_v: int, topk: int, **rest: Any) 
     return Case.of(S_q=S_q, S_k=S_k, H=H, D=D, D_v=D_v, topk=topk, facts=facts, **fields)
 
 
-_USUAL = (1, 2, 3, 4, 5)
-_SPACE = CaseSpace(
+# Sizes small enough that a program a query in Triton's interpreter stays cheap.
+_SMALL = (1, 2, 3, 4, 5)
+_SCENES: Mapping[str, tuple[Fact, ...]] = {
+    "indices": ("one_row", "duplicates", "holes", "dead_rows", "out_of_range"),
+    "length": ("none", "partial", "beyond"),
+    "sink": ("none", "finite", "-inf", "+inf", "huge"),
+    "logits": (1, 4, 16, 64),
+}
+
+_EDGES = (
+    named(0, 5, 2, 16, 16, 3, sink="finite"),
+    named(2, 0, 2, 16, 16, 3, sink="finite"),
+    named(2, 5, 2, 16, 16, 0, sink="finite", dtype="bf16"),
+    named(1, 1, 1, 1, 1, 1),
+    named(3, 1, 2, 16, 16, 65, length="beyond", dtype="bf16", d_kv="fp32"),
+    named(3, 9, 2, 16, 8, 3, indices="nothing", sink="finite", layout="strided"),
+    named(4, 9, 3, 24, 16, 65, indices="hole_blocks", length="beyond", sink="huge", dtype="bf16", offset=3),
+    named(5, 9, 2, 24, 16, 64, indices="dead_rows", sink="+inf", dtype="fp16", layout="strided", offset=1),
+    named(5, 9, 2, 17, 16, 63, indices="out_of_range", length="partial", sink="-inf", regime="normal", logits=16),
+    named(2, 40, 1, 24, 16, 65, indices="distinct", regime="mean4", logits=64, offset=2),
+    named(
+        7, 6, 2, 16, 16, 8, indices="holes", length="beyond", sink="finite", d_out="decades", d_kv="fp32", dtype="bf16"
+    ),
+    named(3, 5, 2, 4, 4, 5, indices="duplicates", sink="finite", regime="zeros"),
+    named(3, 5, 2, 4, 4, 5, indices="duplicates", sink="finite", regime="ones", dtype="bf16"),
+)
+_TINY = (
+    named(1, 1, 1, 1, 1, 1),
+    named(2, 3, 2, 3, 2, 4, indices="duplicates", sink="finite", regime="normal", seed=1),
+    named(2, 4, 2, 4, 4, 5, indices="out_of_range", length="beyond", sink="+inf", regime="normal", seed=2),
+    named(2, 3, 1, 2, 1, 3, indices="holes", length="partial", sink="-inf", regime="mean4", dtype="bf16", seed=3),
+    named(2, 4, 1, 3, 3, 4, indices="dead_rows", sink="finite", regime="normal", logits=16, d_out="decades", seed=4),
+    named(1, 3, 2, 2, 2, 3, indices="random", sink="huge", seed=5),
+    named(1, 4, 1, 3, 2, 4, indices="distinct", regime="normal", logits=64, seed=6),
+    named(2, 2, 1, 2, 2, 3, regime="integers", seed=7),
+    named(1, 2, 1, 2, 2, 2, indices="nothing", sink="finite", seed=8),
+)
+# In full on a CPU too, once each; 127 and 128 queries at reduced heads and features.
+_ONCE = (
+    named(127, 40, 2, 24, 16, 5, indices="holes", sink="finite"),
+    named(128, 40, 2, 24, 16, 5, indices="duplicates", length="partial", dtype="bf16"),
+    named(64, 40, 64, 512, 512, 6, indices="holes", dtype="bf16", regime="normal"),
+    named(129, 40, 128, 576, 512, 6, indices="holes", sink="finite", dtype="bf16", regime="normal", d_kv="fp32"),
+    named(257, 40, 64, 576, 512, 6, indices="holes", length="partial", dtype="bf16", regime="normal"),
+)
+_REDUCED = (
+    "on a CPU heads and features are reduced (H up to 4, D 16 and 24 for 512 and 576), 64 queries or more are rare; "
+    "(S_q, H, D) = (64, 64, 512), (129, 128, 576), (257, 64, 576) run once each in full under the edges law"
+)
+
+ON_CUDA = CaseSpace(
+    sizes={"S_q": (1, 257), "S_k": (1, 1000), "H": (1, 128), "D": (512, 576), "D_v": (512, 512), "topk": (1, 128)},
+    choices={
+        "S_q": (1, 2, 3, 64, 127, 128, 129, 257),
+        "H": (2, 3, 32, 63, 64, 65, 128),
+        "D": (512, 576),
+        "D_v": (512,),
+        "topk": (1, 2, 3, 63, 64, 65, 128),
+    },
+    facts=FACTS,
+    dtypes=("fp32", "bf16", "fp16"),
+    grid={
+        "S_q": (1, 64, 127, 128, 129, 257),
+        "S_k": (64, 1000),
+        "H": (64, 128),
+        "D": (512, 576),
+        "D_v": (512,),
+        "topk": (1, 63, 64, 65),
+        "dtype": ("fp32", "bf16", "fp16"),
+        "regime": ("wide", "normal", "mean4"),
+        **_SCENES,
+    },
+    edges=tuple(edge.but(H=max(2, edge["H"]), D=512 if edge["D"] == edge["D_v"] else 576, D_v=512) for edge in _EDGES),
+    tiny=_TINY,
+    legal=legal,
+    light=("S_k", "D", "D_v"),
+)
+
+SPACE = CaseSpace(
     sizes={"S_q": (1, 257), "S_k": (1, 40), "H": (1, 4), "D": (1, 24), "D_v": (1, 16), "topk": (1, 65)},
     choices={
-        # The launch boundaries are drawn too, one time in fifteen: a program a query makes them dear to interpret.
-        "S_q": (*_USUAL * 8, 64, 129, 257),
+        # The launch boundaries are drawn too, about one time in fifteen.
+        "S_q": (*_SMALL * 8, 64, 129, 257),
         "H": (1, 2, 3, 4),
         "D": (1, 2, 4, 8, 16, 24),
         "D_v": (1, 2, 4, 8, 16),
@@ -208,7 +285,7 @@ _SPACE = CaseSpace(
     facts=FACTS,
     dtypes=("fp32", "bf16", "fp16"),
     grid={
-        "S_q": (1, 2, 3),
+        "S_q": (1, 3, 5),
         "S_k": (7, 40),
         "H": (1, 2),
         "D": (16, 24),
@@ -217,12 +294,13 @@ _SPACE = CaseSpace(
         "dtype": ("fp32", "bf16", "fp16"),
         "regime": ("wide", "normal", "mean4"),
         "layout": ("contiguous", "strided"),
-        "indices": ("one_row", "duplicates", "holes", "dead_rows", "out_of_range"),
-        "length": ("none", "partial", "beyond"),
-        "sink": ("none", "finite", "-inf", "+inf", "huge"),
-        "logits": (1, 4, 16, 64),
+        **_SCENES,
     },
+    edges=_EDGES,
+    tiny=_TINY,
     legal=legal,
     light=("S_k", "D_v"),
+    once=_ONCE,
+    note=_REDUCED,
+    elsewhere={"cuda": ON_CUDA},
 )
-SPACE = _SPACE
