@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Dims = tuple[str | int, ...] | Callable[[Case], tuple[int, ...]]
-Dtype = str | Callable[[Case], str]
 # How an input's values are drawn: "data" follows the Case's regime, "unit" is uniform on (0, 1), "gain" uniform
 # on (0, 2). Anything else is a function (case, name) -> FP64 values built on `numcheck.sample.Counter`.
 Fill = Literal["data", "unit", "gain"] | Callable[[Case, str], Any]
@@ -72,19 +71,19 @@ class Reading(Protocol):
 class _Declared:
     """A tensor as an oracle declares it: its name, its dims (size names or numbers), its dtype ("data": the Case's).
 
-    Dims and dtype may be functions of the Case. given: whether a Case has it. Where not, oracle, twin and kernels get
-    None for it.
+    dims and dtype may be functions of the Case; integer and bool dtypes are given by name.
+    given: whether a Case has it. Where not, oracle, twin and kernels get None for it.
     """
 
     name: str
     dims: Dims
-    dtype: Dtype = "data"
+    dtype: str | Callable[[Case], str] = "data"
     given: Callable[[Case], bool] = field(default=_always, kw_only=True)
 
     @property
     def whole(self) -> bool:
         """Whether its elements are integers or bools."""
-        return self.dtype in WHOLE
+        return not callable(self.dtype) and self.dtype in WHOLE
 
     @property
     def optional(self) -> bool:
