@@ -48,11 +48,16 @@ def forward(
     lse = torch.full((n.S_q, n.H), math.inf, dtype=torch.float32, device=q.device)
     for some in _chunks(n):
         chunk = _gather(kv, topk_idxs, topk_length, some)
+        alive = chunk.live.any(-1, keepdim=True)
         logits = _logits(q[some], chunk, softmax_scale)
-        own = torch.logsumexp(logits, -1)
-        alive = own > -math.inf
+        top = logits.amax(-1).masked_fill_(~alive, 0.0)
+        powers = logits.sub_(top[..., None]).exp_()
+        row_sum = powers.sum(-1).masked_fill_(~alive, 1.0)
+        own = row_sum.log().add_(top)
         lse[some] = torch.where(alive, own, math.inf)
-        P = _probabilities(logits, torch.where(alive, own, 0.0), sink)
+        P = powers.div_(row_sum[..., None])
+        if sink is not None:
+            P *= torch.exp(own - torch.logaddexp(own, sink))[..., None]
         out[some] = (P @ chunk.keys[..., : n.D_v]).to(q.dtype)
     return {"out": out, "lse": lse}
 
@@ -87,7 +92,8 @@ def vjp(
         alive = chunk.live.any(-1, keepdim=True)
         own = torch.where(alive, lse[some], 0.0)
         D = (d_out[some].float() * out[some].float()).sum(-1)
-        P = _probabilities(_logits(q[some], chunk, softmax_scale), own, sink)
+        L = own if sink is None else torch.logaddexp(own, sink)
+        P = _logits(q[some], chunk, softmax_scale).sub_(L[..., None]).exp_()
         dS = d_out[some].float() @ chunk.keys[..., : n.D_v].mT
         dS = dS.sub_(D[..., None]).mul_(P).mul_(softmax_scale).masked_fill_(~chunk.live[:, None], 0.0)
         d_q[some] = (dS @ chunk.keys).to(q.dtype)
@@ -95,7 +101,7 @@ def vjp(
         shares[..., : n.D_v] += P.mT @ d_out[some].float()
         _add_by_row(d_kv, shares.flatten(0, 1), torch.where(chunk.live, chunk.rows, n.S_k).flatten())
         if sink is not None:
-            share = torch.exp(sink - torch.logaddexp(own, sink))
+            share = torch.exp(sink - L)
             d_sink -= torch.where(alive & torch.isfinite(sink), share * D, 0.0).sum(0)
     gradients = {"d_q": d_q, "d_kv": d_kv.to(d_kv_torch_dtype(q, d_kv_dtype))}
     return gradients if sink is None else {**gradients, "d_sink": d_sink}
@@ -125,12 +131,6 @@ def _gather(kv: Tensor, topk_idxs: Tensor, topk_length: Tensor | None, some: sli
 def _logits(q: Tensor, chunk: _Chunk, scale: float) -> Tensor:
     """[queries, H, topk], -inf in dead slots."""
     return (q.float() @ chunk.keys.mT).mul_(scale).masked_fill_(~chunk.live[:, None], -math.inf)
-
-
-def _probabilities(logits: Tensor, lse: Tensor, sink: Tensor | None) -> Tensor:
-    """exp(logits - ln(exp(lse) + exp(sink))), in the memory of `logits`."""
-    total = lse if sink is None else torch.logaddexp(lse, sink)
-    return logits.sub_(total[..., None]).exp_()
 
 
 def _add_by_row(sums: Tensor, shares: Tensor, rows: Tensor) -> None:

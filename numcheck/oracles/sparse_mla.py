@@ -58,14 +58,20 @@ BEYOND = 2.0**100
 class _Listed(NamedTuple):
     """What the slots list, topk >= 1.
 
-    live: bool (S_q, 1, topk). keys: (S_q, topk, D), zeros in a dead slot. rows: int64 (S_q * topk), -1 for a dead
-    slot. alive: bool (S_q, 1), whether the query has a live slot.
+    live: bool (S_q, 1, topk). keys: (S_q, topk, D), zeros in a dead slot. rows: int64 (S_q, topk), -1 in a dead slot.
+    alive: bool (S_q, 1), whether the query has a live slot. first: int64 (S_q, topk), the query's first slot that lists
+    the same row.
     """
 
     live: Tensor
     keys: Any
     rows: Tensor
     alive: Tensor
+    first: Tensor
+
+    def alike(self, value: Any) -> Any:
+        """(S_q, H, topk) with what a row's first slot has in all of its slots: equal terms round alike, once."""
+        return value.take_along_dim(self.first[:, None, :], -1)
 
 
 def forward(
@@ -85,12 +91,13 @@ def forward(
     S = _logits(read, q, listed, softmax_scale)
     top = torch.where(listed.alive, torch.amax(torch.where(listed.live, S, -math.inf), -1), 0.0)
     powers = torch.where(listed.live, torch.exp(S - top[..., None]), 0.0)
-    row_sum = torch.where(listed.alive, read.total("l", powers, -1), 1.0)
+    row_sum = torch.where(listed.alive, read.total("lse", listed.alike(powers), -1), 1.0)
     lse = top + torch.log(row_sum)
     P = read.at("E", powers) / row_sum[..., None]
     if sink is not None:
         P = _unless_infinite(sink, P * torch.exp(lse - _with_sink(lse, sink))[..., None])
-    out = read.matmul("out", read.at("P.forward", P), listed.keys[..., :value_dim])
+    P = listed.alike(read.at("P.forward", P))
+    out = read.matmul("out", P, listed.keys[..., :value_dim])
     return {"out": read.at("out", out), "lse": read.at("lse", torch.where(listed.alive, lse, math.inf))}
 
 
@@ -113,7 +120,7 @@ def vjp(
     listed = _listed(kv, topk_idxs, topk_length)
     live, keys = listed.live, listed.keys
     lse = torch.where(listed.alive, lse, 0.0)
-    L = lse if sink is None else _with_sink(lse, sink)
+    L = lse if sink is None else read.at("L", _with_sink(lse, sink))
     P = torch.where(live, torch.exp(_logits(read, q, listed, softmax_scale) - L[..., None]), 0.0)
     P = P if sink is None else _unless_infinite(sink, P)
     D = read.at("D", read.total("D", d_out * read.at("O", out), -1))
@@ -123,9 +130,10 @@ def vjp(
     dK = read.matmul("dK", dS.mT, q)
     dV = read.matmul("dV", read.at("P.backward", P).mT, d_out)
     shares = torch.cat([dK[..., :value_dim] + dV, dK[..., value_dim:]], -1)
+    shares = shares.take_along_dim(listed.first[..., None], 1).flatten(0, 1)
     gradients = {
-        "d_q": read.at("d_q", read.matmul("d_q", dS, keys)),
-        "d_kv": read.at("d_kv", read.scatter("d_kv", shares.flatten(0, 1), listed.rows, len(kv))),
+        "d_q": read.at("d_q", read.matmul("d_q", listed.alike(dS), keys)),
+        "d_kv": read.at("d_kv", read.scatter("d_kv", shares, listed.rows.flatten(), len(kv))),
     }
     if sink is not None:
         leak = torch.where(listed.alive & _finite(sink), -_sink_share(L, sink) * D, 0.0)
@@ -142,8 +150,17 @@ def _listed(kv: Any, topk_idxs: Tensor, topk_length: Tensor | None) -> _Listed:
         live = live & (torch.arange(live.shape[1], device=live.device) < topk_length[:, None])
     nothing = torch.zeros((1, kv.shape[1]), dtype=torch.float64, device=live.device)
     keys = torch.cat([kv, nothing])[torch.where(live, topk_idxs, len(kv))]
-    rows = torch.where(live, topk_idxs, -1).flatten()
-    return _Listed(live[:, None, :], keys, rows, live.any(-1, keepdim=True))
+    rows = torch.where(live, topk_idxs, -1)
+    return _Listed(live[:, None, :], keys, rows, live.any(-1, keepdim=True), _first(rows))
+
+
+def _first(rows: Tensor) -> Tensor:
+    """For each slot the first one of its query with the same row."""
+    ordered, order = torch.sort(rows, dim=1, stable=True)
+    slot = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
+    begins = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
+    start = torch.where(begins, slot, 0).cummax(1).values
+    return torch.zeros_like(rows).scatter_(1, order, order.gather(1, start))
 
 
 def _logits(read: Reading, q: Any, listed: _Listed, scale: float) -> Any:

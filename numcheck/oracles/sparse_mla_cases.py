@@ -12,7 +12,7 @@ indices  one_row        every slot lists the same row
          out_of_range   as random, and every third slot or so lists S_k, INT_MIN, INT_MAX, ...
          nothing        no slot of any query is live
 length   none, partial (0 to topk), beyond (below 0, 0, 1, and above topk too)
-sink     none, finite (near the logits), -inf, +inf (every second head), huge (+-2.4e38 by turns, beyond FP32 in base 2)
+sink     finite (near the logits), none, -inf, +inf (every second head), huge (+-2.4e38 by turns, beyond FP32 in base 2)
 d_kv     data, fp32: the dtype of d_kv
 logits   1, 4, 16: factor on q; 64: most rows saturate
 d_out    plain, decades: each head's cotangent times a power of two of its own, over six decades
@@ -180,7 +180,7 @@ PATTERNS = ("one_row", "duplicates", "random", "distinct", "holes", "hole_blocks
 FACTS: Mapping[str, tuple[Fact, ...]] = {
     "indices": PATTERNS,
     "length": ("none", "partial", "beyond"),
-    "sink": ("none", "finite", "-inf", "+inf", "huge"),
+    "sink": ("finite", "none", "-inf", "+inf", "huge"),
     "d_kv": ("data", "fp32"),
     "logits": (1, 4, 16, 64),
     "d_out": ("plain", "decades"),
@@ -199,7 +199,7 @@ _SMALL = (1, 2, 3, 4, 5)
 _SCENES: Mapping[str, tuple[Fact, ...]] = {
     "indices": ("one_row", "duplicates", "holes", "dead_rows", "out_of_range"),
     "length": ("none", "partial", "beyond"),
-    "sink": ("none", "finite", "-inf", "+inf", "huge"),
+    "sink": ("finite", "none", "-inf", "+inf", "huge"),
     "logits": (1, 4, 16, 64),
 }
 
