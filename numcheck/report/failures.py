@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from numcheck.record import Row, replay_line
-from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
+from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 from numcheck.report.text import anchor, facts_of, figure, number, short
 
 WORST = ("ERROR", "FAIL")

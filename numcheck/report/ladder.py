@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from numcheck.report.selection import Judged, Kernel, Place, Selection
+from numcheck.selection import Judged, Kernel, Place, Selection
 from numcheck.report.text import count, percent
 from numcheck.verdict import flip_bound
 

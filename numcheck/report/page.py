@@ -8,7 +8,7 @@ from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import failures, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
-from numcheck.report.selection import Kernel, Selection, select
+from numcheck.selection import Kernel, Selection, select
 from numcheck.report.summary import Cell
 
 
