@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from numcheck.baseline.file import load, text
 from numcheck.baseline.gather import of
-from numcheck.baseline.known import Acceptance, Baseline, Figure, GateKey, Known, Seen, Subject
+from numcheck.baseline.known import Acceptance, Baseline, Figure, GateKey, Known, Seen, Subject, narrowed
 
-__all__ = ["Acceptance", "Baseline", "Figure", "GateKey", "Known", "Seen", "Subject", "load", "of", "text"]
+__all__ = ["Acceptance", "Baseline", "Figure", "GateKey", "Known", "Seen", "Subject", "load", "narrowed", "of", "text"]

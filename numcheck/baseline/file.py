@@ -193,5 +193,5 @@ def _figure_json(figure: Figure) -> list[Any]:
 
 
 def _figure(row: list[Any]) -> Figure:
-    value, limit, lower, spread, vacuous = (*row, *USUAL[len(row) :])
+    value, limit, lower, spread, vacuous = row + list(USUAL[len(row) :])
     return Figure(float(value), float(limit), float(lower), float(spread), bool(vacuous))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numcheck.case import Case
@@ -115,3 +115,16 @@ class Baseline:
     commit: str = ""
     accepted: tuple[Acceptance, ...] = ()
     unfinished: tuple[str, ...] = ()
+
+
+def narrowed(base: Baseline, head: Baseline) -> Baseline:
+    """Of `base`, the kernels and laws that `head` judged: for a run that asked for a part only."""
+    kept = {}
+    for key, now in head.kernels.items():
+        if key in base.kernels:
+            then = base.kernels[key]
+            laws = {law: status for law, status in then.laws.items() if law in now.laws}
+            skipped = {law: why for law, why in then.skipped.items() if law in now.skipped or law in now.laws}
+            cases = {name: seen for name, seen in then.cases.items() if any(law in laws for law in seen.status)}
+            kept[key] = replace(then, laws=laws, skipped=skipped, cases=cases)
+    return replace(base, kernels=kept)

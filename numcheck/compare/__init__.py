@@ -9,9 +9,9 @@ from __future__ import annotations
 from numcheck.baseline import Baseline
 from numcheck.compare import answers
 from numcheck.compare.kernel import kernel
-from numcheck.compare.kinds import Answer, Bits, Compared, Comparison, Moved, Ratio
+from numcheck.compare.kinds import Answer, Bits, Compared, Comparison, Moved, Ratio, grouped
 
-__all__ = ["Answer", "Bits", "Compared", "Comparison", "Moved", "Ratio", "compare"]
+__all__ = ["Answer", "Bits", "Compared", "Comparison", "Moved", "Ratio", "compare", "grouped"]
 
 
 def compare(base: Baseline, head: Baseline) -> Comparison:
@@ -20,5 +20,5 @@ def compare(base: Baseline, head: Baseline) -> Comparison:
     kernels = tuple(kernel(base.kernels[key], head.kernels[key]) for key in shared)
     added = tuple(k.subject for key, k in head.kernels.items() if key not in base.kernels)
     gone = tuple(k.subject for key, k in base.kernels.items() if key not in head.kernels)
-    said = (answers.bits(kernels), answers.fell(kernels, gone), answers.not_run(head, kernels, gone))
+    said = (answers.bits(kernels), answers.fell(head, kernels, gone), answers.not_run(head, kernels, gone))
     return Comparison(base, head, kernels, added, gone, said)

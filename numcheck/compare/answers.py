@@ -24,8 +24,10 @@ def bits(kernels: Iterable[Compared]) -> Answer:
     return Answer(question, "no")
 
 
-def fell(kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
-    said = [f"{s.name} is no longer judged" for s in gone]
+def fell(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
+    """A kernel that is gone is a loss, but not where nothing ran on its device: that is for the third answer."""
+    places = {known.subject.place for known in head.kernels.values() if known.cases}
+    said = [f"{s.name} is no longer judged" for s in gone if s.place in places]
     for k in kernels:
         name = k.subject.name
         said += [f"{name}: {m.what}: {m.before}, now {m.after}" for m in _telling(k.losses)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from numcheck.baseline import Baseline, Subject
@@ -29,6 +30,16 @@ class Moved:
     case: Case | None = None
     law: str = ""
     loss: bool = False
+
+
+def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
+    """What moved alike in several Cases, told once: the first of each kind, and how many there are."""
+    found: dict[tuple[str, str, str, bool], list[Moved]] = {}
+    for one in moved:
+        # A status is a word that repeats, a figure is not.
+        ends = (one.before, one.after) if one.before.isupper() and one.after.isupper() else ("", "")
+        found.setdefault((one.what, *ends, one.case is None), []).append(one)
+    return [(alike[0], len(alike)) for alike in found.values()]
 
 
 @dataclass(frozen=True)
@@ -71,16 +82,21 @@ class Compared:
         return tuple(b for b in self.bits if b.changed)
 
     @property
+    def moved(self) -> tuple[Moved, ...]:
+        """All that is otherwise, but for bits, times and which Cases ran; what holds over all Cases first."""
+        return (
+            *self.claims, *self.contract, *self.limits, *self.gates, *self.cases, *self.memory, *self.skips
+        )  # fmt: skip
+
+    @property
     def losses(self) -> tuple[Moved, ...]:
-        """What fell: verdicts, gates, limits that were loosened, memory above its formula, coverage."""
-        moved = (*self.claims, *self.cases, *self.gates, *self.limits, *self.memory, *self.skips)
-        return tuple(m for m in moved if m.loss)
+        """What fell: verdicts, gates, limits that were loosened, memory, coverage."""
+        return tuple(m for m in self.moved if m.loss)
 
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to say."""
-        moved = (self.changed, self.claims, self.cases, self.gates, self.limits, self.contract, self.memory, self.skips)
-        return not any(moved) and not self.vanished and not self.incomparable
+        return not (self.changed or self.moved or self.vanished or self.incomparable)
 
 
 @dataclass(frozen=True)
