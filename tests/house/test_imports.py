@@ -26,7 +26,20 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("bench",),
     ("plugin", "cli", "commands", "__main__"),
 )
-TORCH_FREE = ("case", "contract", "capability", "errors", "gate", "verdict", "record", "report", "baseline", "compare", "cli", "plugin")
+TORCH_FREE = (
+    "case",
+    "contract",
+    "capability",
+    "errors",
+    "gate",
+    "verdict",
+    "record",
+    "report",
+    "baseline",
+    "compare",
+    "cli",
+    "plugin",
+)
 # Imports that must not happen when the file itself is imported, only inside its functions.
 HEAVY = ("torch", "triton", "hypothesis", "mpmath", "rich", "jinja2", "numpy")
 HYPOTHESIS = ("draw", "explore", "shrink", "plugin")
