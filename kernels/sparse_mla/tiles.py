@@ -52,7 +52,8 @@ def tiles_of(n: Sizes, element: int) -> Tiles:
 
     Raises ValueError where the features are too many for the smallest tiles to fit into shared memory.
     """
-    value, tail = padded(n.D_v), padded(n.D - n.D_v) if n.D > n.D_v else 0
+    rest = n.D - n.D_v
+    value, tail = padded(n.D_v), padded(rest) if rest else 0
     plain = element == 4
     heads = min(FP32_SIDE if plain else MOST_HEADS, padded(n.H))
     slots = min(FP32_SIDE if plain else MOST_SLOTS, padded(n.topk))
@@ -70,9 +71,8 @@ def tiles_of(n: Sizes, element: int) -> Tiles:
 
 def chunk_of(D: int) -> int:
     """Features of a chunk: the width that pads D least, the wider of two that pad it alike."""
-    if D <= min(CHUNKS):
-        return padded(D)
-    return min(CHUNKS, key=lambda width: (-(-D // width) * width, -width))
+    usable = [width for width in CHUNKS if width < D]
+    return min(usable, default=padded(D), key=lambda width: (-(-D // width) * width, -width))
 
 
 def padded(size: int) -> int:
