@@ -35,14 +35,14 @@ def sparse_mla_backward_kv(
     t = first + (tl.program_id(0) // blocks).to(tl.int64)
     h = (tl.program_id(0) % blocks) * HEADS + tl.arange(0, HEADS)
     head = h < H
-    qs: Any = ()
-    cotangents: Any = ()
+    # Tuples of tiles, which grow while the loop is unrolled; a tile of all features at once has no slices.
+    qs, cotangents = (), ()
     for c in tl.static_range(CHUNKS):
         d = c * WIDTH + tl.arange(0, WIDTH)
-        qs += (tile(q + t * q_t, h, d, q_h, q_d, head[:, None] & (d < D)[None, :]),)
+        qs += (tile(q + t * q_t, h, d, q_h, q_d, head[:, None] & (d < D)[None, :]),)  # type: ignore[assignment]
         if c < VALUES:
             inside = head[:, None] & (d < D_V)[None, :]
-            cotangents += (tile(d_out + t * d_out_t, h, d, d_out_h, d_out_d, inside),)
+            cotangents += (tile(d_out + t * d_out_t, h, d, d_out_h, d_out_d, inside),)  # type: ignore[assignment]
     dots = tl.load(delta + t * H + h, mask=head, other=0.0)
     total = tl.load(lse + t * lse_t + h * lse_h, mask=head, other=0.0)
     if HAS_SINK:

@@ -122,7 +122,7 @@ def vjp(
     """d_q [S_q, H, D], d_kv [S_k, D] and, with a sink, d_sink [H].
 
     bits: of an integer. Each contribution to a KV row rounds by at most half a unit, which is at most 2^(3 - bits) of
-    the row's bound: with 64 that is nothing beside FP32, even for the row's smallest features; with 32, two to an int64,
+    the row's bound. With 64 that is nothing beside FP32, even for a row's smallest features; with 32, two to an int64,
     memory and traffic are those of FP32 sums, and a row's smallest features keep less than FP32's precision.
     finer: bits by which the first pass's scale is finer than the bound allows, a bet on its being loose that the proof
     decides. budget: bytes of workspace allowed; None: what the device has free.
