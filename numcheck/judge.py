@@ -135,7 +135,7 @@ def _match(r: Figures) -> Gate:
     reason = (
         f"elements of {r.elements} that differ from the emulated Contract (rms match {r.match:.3g}); {runs} "
         f"emulations jittered by accumulator-level noise flip {r.seen}, so a right kernel flips more than {limit} with "
-        f"a chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp + accumulation"
+        f"a chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp and the sum"
     )
     why = r.blind
     if not why and r.emulated <= limit:
