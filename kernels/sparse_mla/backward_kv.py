@@ -29,7 +29,7 @@ def sparse_mla_backward_kv(
 ):  # fmt: skip
     # Nested, since `and` would load the flag, which only a second pass has, before it looks at AGAIN.
     if AGAIN:  # noqa: SIM102
-        if tl.load(retries + S_k) == 0:
+        if tl.load(retries + S_k) != 1:
             return
     blocks = tl.cdiv(H, HEADS)
     t = first + (tl.program_id(0) // blocks).to(tl.int64)
@@ -51,7 +51,7 @@ def sparse_mla_backward_kv(
         slots = start + tl.arange(0, SLOTS)
         row, live = live_rows(topk_idxs, topk_length, t, slots, topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH)
         if AGAIN:
-            live = live & (tl.load(retries + row, mask=live, other=0) != 0)
+            live = live & (tl.load(retries + row, mask=live, other=0) == 1)
             if tl.max(live.to(tl.int32), axis=0) > 0:
                 add_block(
                     kv, sums, buckets, exponents, qs, cotangents, dots, total, head, slots, row, live,

@@ -8,7 +8,7 @@
    which it fails is set to zero and gets the scale that the sums of sizes give.
 5. Such rows are added again. The decision stays on the device: this pass is always launched, and ends at once where
    every proof held.
-6. The sums are scaled back.
+6. The sums are scaled back, those of a row that nothing proved as NaN.
 
 All sums of sizes are sums of integers too (`common.add_sizes`), so the scales do not depend on order either. A row with
 a contribution that is not finite becomes NaN as a whole: an integer cannot hold it.
@@ -31,6 +31,8 @@ NAME = "sparse_mla.triton_fixed_point"
 # Additions to one KV row at most. Each rounds by at most 1/2, so together by 2^26, an eighth of the 32-bit range at
 # most; and so many sizes of at most 2^34 units stay below the bucket's mark.
 MOST_ADDENDS = 2**27
+# What the flag of a KV row holds until its sums are proven (0) or found to be in need of another pass (1).
+UNPROVEN = tl.constexpr(-1)
 # Bits of the integers that d_kv is added in.
 BITS = (64, 32)
 # KV rows of a program that sets scales or proves them, and words of a tile that it sets to zero or scales back.
@@ -72,7 +74,7 @@ def sparse_mla_prove_sums(
     exponent = tl.where(again, scale_for(total, BITS), tl.where(finite, exponent, NO_SCALE))
     tl.store(exponents + r, exponent, mask=row)
     if tl.max(again.to(tl.int32), axis=0) > 0:
-        tl.atomic_or(retries + S_k, 1, sem="relaxed")
+        tl.atomic_max(retries + S_k, 1, sem="relaxed")
         for start in range(0, words, WORDS):
             w = start + tl.arange(0, WORDS)
             at = sums + r[:, None] * words + w[None, :]
@@ -80,12 +82,14 @@ def sparse_mla_prove_sums(
 
 
 @triton.jit
-def sparse_mla_scale_back(sums, exponents, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr):
+def sparse_mla_scale_back(
+    sums, exponents, retries, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
+):
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     w = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     row = r < S_k
     exponent = tl.load(exponents + r, mask=row, other=0)
-    scaled = exponent < NO_SCALE
+    scaled = (exponent < NO_SCALE) & (tl.load(retries + r, mask=row, other=UNPROVEN) != UNPROVEN)
     back = power_of_two(tl.where(scaled, -exponent, 0))[:, None]
     if PACK:
         words = tl.cdiv(D, 2)
@@ -152,7 +156,7 @@ def _added_as_integers(call: Backward, bits: int, finer: int) -> dict[str, Tenso
     gradients, delta = call.query_half(buckets)
     sums = torch.zeros((n.S_k, words), dtype=torch.int64, device=device)
     exponents = torch.empty((n.S_k,), dtype=torch.int32, device=device)
-    retries = torch.zeros((n.S_k + 1,), dtype=torch.int32, device=device)
+    retries = torch.full((n.S_k + 1,), UNPROVEN.value, dtype=torch.int32, device=device)
     rows, width = min(ROWS, padded(n.S_k)), min(WORDS, padded(words))
     grid = (triton.cdiv(n.S_k, rows),)
     sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, BITS=bits, ROWS=rows)
@@ -161,6 +165,6 @@ def _added_as_integers(call: Backward, bits: int, finer: int) -> dict[str, Tenso
     call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries), again=True)
     gradients["d_kv"] = call.empty_d_kv()
     sparse_mla_scale_back[(*grid, triton.cdiv(words, width))](
-        sums, exponents, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=rows, WORDS=width
+        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=rows, WORDS=width
     )
     return gradients

@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, vjp_sizes
 from kernels.sparse_mla.backward import sparse_mla_backward_q, sparse_mla_fold_sink
 from kernels.sparse_mla.backward_kv import sparse_mla_backward_kv
-from kernels.sparse_mla.tiles import Tiles, head_blocks, padded, tiles_of
+from kernels.sparse_mla.tiles import Tiles, blocks_of, padded, tiles_of
 
 # Heads and queries of the tile in which d_sink is folded: 16 KiB of FP32, wide enough to hide a load's latency.
 FOLD_HEADS, FOLD_QUERIES = 32, 128
@@ -73,7 +73,7 @@ class Backward:
     @property
     def blocks(self) -> int:
         """Blocks of heads: programs that share a query."""
-        return head_blocks(self.n.H, self.cut.heads)
+        return blocks_of(self.n, self.q.element_size())
 
     def empty_d_kv(self) -> Tensor:
         """d_kv, to be written."""

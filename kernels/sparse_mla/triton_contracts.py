@@ -9,7 +9,7 @@ import torch
 
 from kernels.sparse_mla import contracts, workspace
 from kernels.sparse_mla.arguments import Sizes
-from kernels.sparse_mla.tiles import head_blocks, tiles_of
+from kernels.sparse_mla.tiles import blocks_of, tiles_of
 from numcheck import Case, Contract
 from numcheck.contract import OrderPromise
 from numcheck.oracles import sparse_mla_cases as cases
@@ -49,7 +49,7 @@ def launches(case: Case) -> bool:
 def writers(case: Case) -> Mapping[str, int]:
     """Values added to an address of each output: for d_kv one a live slot that lists the row and block of heads."""
     n = sizes(case)
-    return {"out": 1, "lse": 1, "d_q": 1, "d_sink": 1, "d_kv": busiest_row(case) * blocks(n, element(case))}
+    return {"out": 1, "lse": 1, "d_q": 1, "d_sink": 1, "d_kv": busiest_row(case) * blocks_of(n, element(case))}
 
 
 def busiest_row(case: Case) -> int:
@@ -59,11 +59,6 @@ def busiest_row(case: Case) -> int:
         made["topk_length"] = cases.lengths(case, "topk_length")
     listed = made["topk_idxs"][cases.live(case, made)]
     return int(torch.bincount(listed).max()) if listed.numel() else 0
-
-
-def blocks(n: Sizes, width: int) -> int:
-    """Programs that share a query."""
-    return head_blocks(n.H, tiles_of(n, width).heads)
 
 
 def atomic_workspace(case: Case) -> int:

@@ -10,7 +10,7 @@ import os
 import torch
 
 from kernels.sparse_mla.arguments import Sizes
-from kernels.sparse_mla.tiles import head_blocks, tiles_of
+from kernels.sparse_mla.tiles import blocks_of
 from numcheck.errors import WorkspaceExceeded
 
 # Contributions staged at a time by `ordered`, unless one query has more. 1 GiB holds 256 queries of 2048 slots of 512
@@ -37,7 +37,7 @@ def ordered_bytes(n: Sizes, wide: bool, element: int, queries: int) -> int:
 
 def entries_of(n: Sizes, element: int, queries: int) -> int:
     """Contributions of `queries` queries: one a slot and block of heads."""
-    return queries * head_blocks(n.H, tiles_of(n, element).heads) * n.topk
+    return queries * blocks_of(n, element) * n.topk
 
 
 def queries_at_a_time(n: Sizes, element: int) -> int:
