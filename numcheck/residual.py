@@ -183,6 +183,17 @@ class Residual:
         return squares * (floor / mean) if mean > 0 else floor.expand(squares.shape)
 
     @cached_property
+    def loose(self) -> float:
+        """Share of the predicted mean square that the accumulators alone make, from 0 to 1.
+
+        Where a 16-bit result is left over from a cancellation inside, FP32 errors outweigh its cast. They are predicted
+        for the worst tree and a right kernel's may be far smaller, so that much may be missing from its error.
+        """
+        moved = (self.jitters - self.emulation)[:, self.plain]
+        predicted = float(self.squares.mean()) if self.squares.numel() else 0.0
+        return min(1.0, float(moved.pow(2).mean()) / predicted) if moved.numel() and predicted else 0.0
+
+    @cached_property
     def predicted(self) -> float:
         """Predicted relative L2 error: root mean square over the noise draws, over the truth's."""
         return _over(math.sqrt(float(self.squares.mean())), self.scale)
