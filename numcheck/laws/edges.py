@@ -50,6 +50,8 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     }
     if any(forms.values()):
         return Verdict(spec.name, NAME, shell.claim, found(run, outputs), evidence=run.evidence)
+    if case in spec.oracle.space.once:
+        return _once(spec, drawn, run, shell)
     masks = ignored(spec.oracle, drawn)
     junk = {what: filled(drawn, masks, fill) for fill, what in enumerate(FILLS)} if masks else {}
     for changed in junk.values():
@@ -81,6 +83,19 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     )
 
 
+def _once(spec: KernelSpec, drawn: Sample, run: Run, shell: Verdict) -> Verdict:
+    """A Case too large to run a second time: its values and what the guards found."""
+    held = _Truth.of(spec, drawn, run).right(run)
+    outputs = {
+        h.gate.output: OutputVerdict(Status.PASS) if h.gate.held else OutputVerdict(Status.FAIL, h.gate.reason, h.where)
+        for h in held
+    }
+    gates = tuple(h.gate for h in held)
+    return Verdict(
+        spec.name, NAME, shell.claim, found(run, outputs), gates=gates, hashes=hashes(run), evidence=run.evidence
+    )
+
+
 @dataclass(frozen=True)
 class _Truth:
     """What the outputs of one Sample have to be: truth and radius, and which elements the problem leaves open."""
@@ -94,7 +109,7 @@ class _Truth:
     @classmethod
     def of(cls, spec: KernelSpec, drawn: Sample, run: Run) -> _Truth:
         """Read with the Run's own saved outputs."""
-        given, kept, left_open = drawn.exact(), saved(run), unspecified(spec.oracle, drawn)
+        given, kept, left_open = drawn.exact(), saved(spec, run), unspecified(spec.oracle, drawn)
         truth = read(spec.oracle, Truth(), given, kept)
         radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
         return cls(spec, drawn, blank(truth, left_open), blank(radius, left_open), left_open)
@@ -198,7 +213,7 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
     """The problem's edges, then for a spec that refuses, sizes that the problem does not have."""
     space = spec.oracle.space
-    edges = tuple(case for case in space.edges if spec.illegal(case) is None)
+    edges = tuple(case for case in (*space.edges, *space.once) if spec.illegal(case) is None)
     if not spec.contract.refuses:
         return edges
     base = next((case for case in edges if spec.launches(case)), None)

@@ -33,8 +33,9 @@ FP32 where the Case's fact `d_kv` says so.
 
 Points: S (scaled), L (in base 2); in the forward E (exp(s - row maximum), so 1 at the maximum), P.forward (p), out, lse;
 in the VJP O (the saved out as it enters D), P.backward (p as it enters d_kv), P.dS (p as it enters dS), dP, D,
-dS.unscaled, dS, share (what a slot adds to d_kv), sink (sink - L), p_sink (its power), d_q, d_kv, d_sink. Totals: S, l (row sum of exp), out, D, dP, d_q, dK and dV (a slot's two shares of d_kv, over the heads),
-d_kv (over slots and queries), d_sink.
+dS.unscaled, dS, share (what a slot adds to d_kv), sink (sink - L), p_sink (its power), d_q, d_kv, d_sink. Totals: S, lse
+(the row sum of exp), out, D, dP, d_q, dK and dV (a slot's two shares of d_kv, over the heads), d_kv (over slots and
+queries), d_sink.
 """
 
 from __future__ import annotations
