@@ -223,8 +223,8 @@ def twin(
         weights = [mp.exp(softmax_scale * mp.fsum(a * b for a, b in zip(q[t][h], row, strict=True))) for row in listed]
         total = mp.fsum(weights)
         lse = mp.log(total)
-        if sink is not None and sink[h] != -mp.inf:
-            if sink[h] == mp.inf:
+        if sink is not None and sink[h] > -mp.inf:
+            if not sink[h] < mp.inf:
                 return [mp.mpf(0)] * value_dim, lse
             total = total + mp.exp(sink[h])
         values = [mp.fsum(w * row[d] for w, row in zip(weights, listed, strict=True)) for d in range(value_dim)]
