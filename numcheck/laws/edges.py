@@ -50,23 +50,24 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     }
     if any(forms.values()):
         return Verdict(spec.name, NAME, shell.claim, found(run, outputs), evidence=run.evidence)
-    if case in spec.oracle.space.once:
-        return _once(spec, drawn, run, shell)
-    masks = ignored(spec.oracle, drawn)
-    junk = {what: filled(drawn, masks, fill) for fill, what in enumerate(FILLS)} if masks else {}
-    for changed in junk.values():
-        doubt = oracle_reads(spec.oracle, drawn, changed)
-        if doubt:
-            return everywhere(spec, case, shell, Status.ERROR, doubt, run)
     truth = _Truth.of(spec, drawn, run)
-    held = [*truth.right(run), *_unpoisoned(spec, drawn, run, profile)]
-    for what, changed in junk.items():
-        held += _undisturbed(truth, run, changed, f"{', '.join(masks)} filled with {what}", profile)
+    held = truth.right(run)
+    refusals: dict[Wrong, str] = {}
+    if case not in spec.oracle.space.once:
+        masks = ignored(spec.oracle, drawn)
+        junk = {what: filled(drawn, masks, fill) for fill, what in enumerate(FILLS)} if masks else {}
+        for changed in junk.values():
+            doubt = oracle_reads(spec.oracle, drawn, changed)
+            if doubt:
+                return everywhere(spec, case, shell, Status.ERROR, doubt, run)
+        held += _unpoisoned(spec, drawn, run, profile)
+        for what, changed in junk.items():
+            held += _undisturbed(truth, run, changed, f"{', '.join(masks)} filled with {what}", profile)
+        refusals = _refusals(spec, drawn, run, profile)
     for result in held:
         if not result.gate.held:
             name = result.gate.output
             outputs[name] = merged(outputs[name], OutputVerdict(Status.FAIL, result.gate.reason, result.where))
-    refusals = _refusals(spec, drawn, run, profile)
     for wrong, why in refusals.items():
         if why:
             failed = OutputVerdict(Status.FAIL, f"{wrong}: {why}")
@@ -80,19 +81,6 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         hashes=hashes(run),
         evidence=run.evidence,
         figures={"wrong_arguments": len(refusals), "accepted": sum(bool(why) for why in refusals.values())},
-    )
-
-
-def _once(spec: KernelSpec, drawn: Sample, run: Run, shell: Verdict) -> Verdict:
-    """A Case too large to run a second time: its values and what the guards found."""
-    held = _Truth.of(spec, drawn, run).right(run)
-    outputs = {
-        h.gate.output: OutputVerdict(Status.PASS) if h.gate.held else OutputVerdict(Status.FAIL, h.gate.reason, h.where)
-        for h in held
-    }
-    gates = tuple(h.gate for h in held)
-    return Verdict(
-        spec.name, NAME, shell.claim, found(run, outputs), gates=gates, hashes=hashes(run), evidence=run.evidence
     )
 
 
@@ -211,7 +199,7 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """The problem's edges, then for a spec that refuses, sizes that the problem does not have."""
+    """The problem's edges and what runs once, then for a spec that refuses, sizes that the problem does not have."""
     space = spec.oracle.space
     edges = tuple(case for case in (*space.edges, *space.once) if spec.illegal(case) is None)
     if not spec.contract.refuses:

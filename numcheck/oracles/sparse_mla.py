@@ -31,10 +31,10 @@ Shapes: q (S_q, H, D), kv (S_k, D), out (S_q, H, D_v) in the data's dtype; topk_
 int32; sink (H), lse (S_q, H) FP32. topk_length and sink are optional; D >= D_v. d_kv comes in the data's dtype, or in
 FP32 where the Case's fact `d_kv` says so.
 
-Points: S (scaled), L (in base 2); in the forward E (exp(s - row maximum), so 1 at the maximum), P.forward (p), out, lse;
-in the VJP O (the saved out as it enters D), P.backward (p as it enters d_kv), P.dS (p as it enters dS), dP, D,
-dS.unscaled, dS, share (what a slot adds to d_kv), sink (sink - L), p_sink (its power), d_q, d_kv, d_sink. Totals: S, lse
-(the row sum of exp), out, D, dP, d_q, dK and dV (a slot's two shares of d_kv, over the heads), d_kv (over slots and
+Points: S (scaled), L (in base 2); in the forward E (exp(s - row maximum), so 1 at the maximum), P.forward (p), out,
+lse; in the VJP O (the saved out as it enters D), P.backward (p as it enters d_kv), P.dS (p as it enters dS), dP, D,
+dS.unscaled, dS, share (what a slot adds to d_kv), sink (sink - L), p_sink (its power), d_q, d_kv, d_sink. Totals: S,
+lse (the row sum of exp), out, D, dP, d_q, dK and dV (a slot's two shares of d_kv, over the heads), d_kv (over slots and
 queries), d_sink.
 """
 
