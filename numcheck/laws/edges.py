@@ -97,7 +97,7 @@ class _Truth:
     @classmethod
     def of(cls, spec: KernelSpec, drawn: Sample, run: Run) -> _Truth:
         """Read with the Run's own saved outputs."""
-        given, kept, left_open = drawn.exact(), saved(run), unspecified(spec.oracle, drawn)
+        given, kept, left_open = drawn.exact(), saved(spec, run), unspecified(spec.oracle, drawn)
         truth = read(spec.oracle, Truth(), given, kept)
         radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
         return cls(spec, drawn, blank(truth, left_open), blank(radius, left_open), left_open)
