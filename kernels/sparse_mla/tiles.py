@@ -23,7 +23,8 @@ CHUNKS = (128, 64)
 # q, d_out and a block of KV rows stay in shared memory, of which an SM90 block can have 227 KiB. The rest is for P and
 # dS and for what the compiler stages between layouts.
 SHARED_BYTES = 212 * 1024
-# Products of FP32 data (4 bytes an element) run on plain FMA units, unrolled in full: larger tiles only spill and take minutes to compile.
+# Products of FP32 data (4 bytes an element) run on plain FMA units, unrolled in full: larger tiles only spill, and take
+# minutes to compile.
 PLAIN, FP32_SIDE, FP32_WARPS, FP32_CHUNK = 4, 16, 4, 64
 # Accumulators of 64 x 512 need two warpgroups' registers; smaller ones fit one.
 WIDE_ACCUMULATOR = 64 * 128
