@@ -88,12 +88,13 @@ class Figures:
         # Counts of elements: of each kind of truth, emulation, radius; wrong, differing, away from exactness; plain.
         self.nonzero = self.finite = self.bounded = self.loud = self.emulated = self.nan = 0
         self.wrong = self.differ = self.inexact = self.plain = self.rounds = 0
-        # Sums over the plain elements: of squares of truth, error, output - emulation, ulp; of error * sign(truth); and
-        # of squares of draw - truth and jitter - emulation.
+        # Sums over the plain elements: of squares of truth, error, output - emulation, emulation - truth, ulp; of
+        # error * sign(truth).
         self.truth_square = self.error_square = self.off_square = self.ulp_square = self.error_lean = 0.0
+        self.emulated_square = 0.0
         self.ulps = self.slack = 0.0
         self.draw_squares, self.draw_leans = [0.0] * draws, [0.0] * draws
-        self.flips_by_run, self.jitter_squares = [0] * jitters, [0.0] * jitters
+        self.flips_by_run = [0] * jitters
         self.values = Distinct()
         self.blocks = Blocks(shape) if rounded else None
         self._worst: tuple[int, float, Element] | None = None
@@ -171,14 +172,15 @@ class Figures:
         return math.fsum(self.squares) / max(1, self.draws)
 
     @property
-    def loose(self) -> float:
-        """Share of the predicted mean square that the accumulators alone make, from 0 to 1.
+    def emulation_share(self) -> float:
+        """Mean square error of the emulation over the predicted one: what a right kernel's roundings come to here.
 
-        Where a 16-bit result is left over from a cancellation inside, FP32 errors outweigh its cast. They are predicted
-        for the worst tree and a right kernel's may be far smaller, so that much may be missing from its error.
+        The prediction takes a rounding as uniform over a spacing. Results near the grid (a softmax that one slot
+        decides) round by less, results near ties by more; and where accumulators outweigh the cast, after a
+        cancellation inside, they are predicted for the worst tree, which a right kernel's may fall far short of.
         """
-        moved = math.fsum(self.jitter_squares) / max(1, self.jitters * self.plain)
-        return min(1.0, moved / self.mean_square) if self.mean_square else 0.0
+        square = self.emulated_square / max(1, self.plain)
+        return square / self.mean_square if self.mean_square else 1.0
 
     @property
     def error(self) -> float:
@@ -244,7 +246,6 @@ class Part:
         self.figures.flips_by_run[number] += int(flipped.sum())
         if self.flips is not None:
             self.flips += flipped
-            self.figures.jitter_squares[number] += float(self._over_plain(jittered - self.emulation).square().sum())
         self.away |= jittered != self.truth
 
     @timed("judge")
@@ -266,6 +267,7 @@ class Part:
         f.truth_square += float(self._over_plain(truth).square().sum())
         f.error_square += float(error.square().sum())
         f.off_square += float(off.square().sum())
+        f.emulated_square += float(self._over_plain(emulation - truth).square().sum())
         f.error_lean += float((error * self.sign).sum())
         if bool(differs.any()):
             f.ulps = larger(f.ulps, _max(off.abs() / ulp(self._over_plain(emulation), f.grid)))
