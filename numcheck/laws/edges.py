@@ -220,7 +220,9 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
         return edges
     strangers = {name: _stranger(values) for name, values in space.choices.items()}
     refused = (base.but(**{name: value}) for name, value in strangers.items())
-    return (*edges, *(case for case in refused if spec.illegal(case) is not None))
+    # What is no Case of the problem either has no tensors to refuse.
+    own = (case for case in refused if space.legal(case) is None)
+    return (*edges, *(case for case in own if spec.illegal(case) is not None))
 
 
 def _stranger(values: tuple[int, ...]) -> int:
