@@ -1,4 +1,4 @@
-"""What all sparse-MLA kernels refuse, and the eager one: its order, chunks and bytes, and the chain that it is part of."""
+"""What all sparse-MLA kernels refuse, and the eager one: its order, chunks and bytes, and the chain that it joins."""
 
 from __future__ import annotations
 
