@@ -195,13 +195,12 @@ class Radius(Declared):
     def _multiply(self, name: str, a: Any, b: Any, onto: Any) -> Any:
         a, b = ball_of(a), ball_of(b)
         value, size = a.value @ b.value, a.bound @ b.bound
-        radius = size.new_zeros(()).expand(size.shape)
+        how = self.policy.sum_of(name)
+        radius = size * (unit_roundoff(how.dtype) if how.products else 0.0)
         if not b.sure:
-            radius = radius + a.value.abs() @ b.radius
+            radius += a.value.abs() @ b.radius
         if not a.sure:
-            radius = radius + a.radius @ b.bound
-        if self.policy.sum_of(name).products:
-            radius = radius + size * unit_roundoff(self.policy.sum_of(name).dtype)
+            radius += a.radius @ b.bound
         count = value.new_tensor(float(a.shape[-1]))
         return self._summed(name, *_begun(onto, value, radius, size, count), max(a.unit, b.unit))
 
@@ -221,10 +220,14 @@ class Radius(Declared):
         return self._grown(name, value, radius, size, count, unit)
 
     def _grown(self, name: str, value: Tensor, radius: Tensor, size: Tensor, count: Tensor, unit: float) -> Ball:
-        grown = growths(self.policy.sum_of(name), count) * size
-        # No growth, however large, makes anything of terms that are all zero.
-        radius = radius + torch.where(size > 0, grown, 0.0)
-        return Ball(value, known(value, outward(radius)), unit)
+        grown = growths(self.policy.sum_of(name), count)
+        if bool(torch.isfinite(grown).all()):
+            radius = torch.addcmul(radius, size, grown)
+        else:
+            # No growth, however large, makes anything of terms that are all zero.
+            radius = radius + torch.where(size > 0, grown * size, 0.0)
+        radius = outward(radius)
+        return Ball(value, radius if bool(torch.isfinite(radius.sum())) else known(value, radius), unit)
 
 
 def _begun(

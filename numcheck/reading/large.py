@@ -30,7 +30,7 @@ EXACT = 2**18
 # Terms made to find how much of the model's variance there is, at a few dozen addresses of a few hundred terms.
 SAMPLED = 2**16
 # Parts that a chain is cut into, of at least so many terms; partial sums between two cuts are taken in any order.
-GROUPS, SHORTEST = 8, 32
+GROUPS, SHORTEST = 8, 64
 # Where more than this share of the sampled addresses round nowhere, exactness is looked for address by address: of
 # data that rounds at all, few sums of a few dozen terms round nowhere.
 QUIET = 0.25
@@ -122,15 +122,17 @@ class _Model:
 
     def walk(self, groups: Iterator[_Group], onto: Tensor | None) -> None:
         """Add up what every group's partial sums come to, each group after the sum of those before it."""
-        before = torch.zeros_like(self.squares) if onto is None else onto.expand(self.squares.shape).clone()
+        before = None if onto is None else onto.expand(self.squares.shape).clone()
         begun_at: Tensor | bool = onto is not None
         for group in groups:
             w = _weights(self.how, group.count, begun_at)
-            self.squares += (before * w.bb).addcmul_(group.total, w.bt).mul_(before)
+            if before is not None:
+                self.squares += (before * w.bb).addcmul_(group.total, w.bt).mul_(before)
             self.squares += (group.total * w.tt).mul_(group.total).addcmul_(group.squares, w.q)
             if self.sums is not None:
-                self.sums.addcmul_(before, w.sb).addcmul_(group.total, w.st)
-            before += group.total
+                self.sums.addcmul_(group.total, w.st)
+                self.sums += 0.0 if before is None else before * w.sb
+            before = group.total if before is None else before.add_(group.total)
             begun_at = begun_at | (group.count > 0)
 
     def spread(self, flat: Tensor, exact: Spread, terms: Addends, low: Callable[[], Tensor]) -> Spread:
@@ -155,7 +157,8 @@ class _Model:
             foretold = mean.reshape(-1)[flat]
             shown = torch.zeros_like(foretold) if exact[0] is None else exact[0]
             mean *= float((shown * foretold).sum()) / max(float(foretold.square().sum()), 1e-300)
-        deviation = variance.mul_(share).masked_fill_(~torch.isfinite(variance), 0.0).sqrt_()
+        # A sum of what is not finite has no spread: it is what it is.
+        deviation = variance.mul_(share).nan_to_num_(0.0, 0.0, 0.0).sqrt_()
         return _none_if_zero(mean), _none_if_zero(deviation)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from numcheck.contract import Policy, Rounding
 from numcheck.reading.addends import Scattered, begun
-from numcheck.reading.draws import Draws
+from numcheck.reading.draws import Draws, compact
 from numcheck.reading.kinds import Declared, Dims, merged, term_count
 from numcheck.reading.large import Spread, product_spread, scatter_spread
 from numcheck.reading.tree import replay, replays, spread, tf32_step
@@ -55,7 +55,8 @@ class Spreading(Declared):
         self._calls[kind, name] = count + 1
         key = (kind, name, count)
         if key not in self.shared:
-            self.shared[key] = found()
+            mean, deviation = found()
+            self.shared[key] = (mean, None if deviation is None else compact(deviation))
         return self.shared[key]
 
     def _step(self, name: str, value: Tensor, rounding: Rounding) -> Tensor | None:
@@ -107,11 +108,12 @@ class Spreading(Declared):
         return x if step is None else x + self._uniform(step)
 
     def _disturb(self, total: Tensor, spread: Spread) -> Tensor:
+        """A sum just made, disturbed in place."""
         mean, deviation = spread
         if mean is not None:
-            total = total + mean
+            total += mean
         if deviation is not None:
-            total = torch.addcmul(total, self._draws.normal(deviation), deviation)
+            total += self._draws.normal(deviation).mul_(deviation)
         return total
 
     def _made(self, total: Tensor) -> Tensor:

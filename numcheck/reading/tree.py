@@ -18,8 +18,8 @@ from numcheck.ulp import disturbance, format_of, round_to, ulp, unit_roundoff
 REPLAYED = 32
 # A tf32 input keeps 11 significant bits, so a product of two keeps 22; its rounding is 2^-11 relative.
 TF32_PRECISION = 11
-# Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache.
-CHUNK = 2**14
+# Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache, or fill a GPU with work.
+CHUNK = {"cpu": 2**14, "cuda": 2**23}
 
 
 def last(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
@@ -63,7 +63,7 @@ def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
     shape, count = terms.shape[:-1], terms.shape[-1]
     if how.dtype == "fp64" or terms.numel() == 0:
         return None, None
-    rows = torch.split(terms.reshape(-1, count), max(1, CHUNK // count))
+    rows = torch.split(terms.reshape(-1, count), max(1, CHUNK[terms.device.type] // count))
     means, variances = zip(*(_moments(part, how) for part in rows), strict=True)
     mean, variance = torch.cat(means).reshape(shape), torch.cat(variances).reshape(shape)
     # A sum of what is not finite has no spread: it is what it is.
