@@ -101,10 +101,8 @@ def vjp_topk(
     return {"d_scores": read.at("d_scores", _live(push - pull[:, None], padding))}
 
 
-def _forward(
-    read: Reading, s: Any, chosen: Tensor, den: Any, denominator: Any, coefficient: float
-) -> dict[str, Any]:
-    counts, total = chosen.sum(0), chosen.sum().clamp(min=1)
+def _forward(read: Reading, s: Any, chosen: Tensor, den: Any, denominator: Any, coefficient: float) -> dict[str, Any]:
+    counts, total = torch.count_nonzero(chosen, dim=0), torch.count_nonzero(chosen).clamp(min=1)
     share = read.at("share", read.enter(counts.double()) / read.enter(total.double()))
     frequencies = read.at("frequencies", share * float(s.shape[1]))
     mass = read.at("mass", read.total("mass", read.at("q", s / den[:, None]), 0))
