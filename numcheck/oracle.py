@@ -69,18 +69,19 @@ class Reading(Protocol):
 class _Declared:
     """A tensor as an oracle declares it: its name, its dims (size names or numbers), its dtype ("data": the Case's).
 
+    dims and dtype may be functions of the Case; integer and bool dtypes are given by name.
     given: whether a Case has it. Where not, oracle, twin and kernels get None for it.
     """
 
     name: str
     dims: Dims
-    dtype: str = "data"
+    dtype: str | Callable[[Case], str] = "data"
     given: Callable[[Case], bool] = field(default=_always, kw_only=True)
 
     @property
     def whole(self) -> bool:
         """Whether its elements are integers or bools."""
-        return self.dtype in WHOLE
+        return not callable(self.dtype) and self.dtype in WHOLE
 
     @property
     def optional(self) -> bool:
@@ -95,7 +96,8 @@ class _Declared:
 
     def dtype_for(self, case: Case) -> str:
         """The dtype for `case`, with "data" resolved."""
-        return case.dtype if self.dtype == "data" else self.dtype
+        dtype = self.dtype(case) if callable(self.dtype) else self.dtype
+        return case.dtype if dtype == "data" else dtype
 
 
 @dataclass(frozen=True)

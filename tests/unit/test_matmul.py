@@ -1,4 +1,4 @@
-"""read.matmul: products that are never written out, against real FP32 arithmetic and against their written-out terms."""
+"""read.matmul: products that are never written out, against real FP32 arithmetic and their written-out terms."""
 
 from __future__ import annotations
 
