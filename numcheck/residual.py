@@ -117,7 +117,7 @@ class Residual:
     @cached_property
     def flips_by_run(self) -> Tensor:
         """How many elements each jitter moved away from the emulation, (jitters,), FP64."""
-        return self._flipped.flatten(1).sum(1).double()
+        return self._flipped.reshape(self.jitters.shape[0], -1).sum(1).double()
 
     @cached_property
     def exact(self) -> bool:

@@ -36,7 +36,7 @@ def forward_tiles(T: int, E: int) -> Tiles:
     experts = power_of_two(E)
     rows = min(power_of_two(_ceil(T, FEW_PARTS)), max(1, TILE // experts))
     tiles = _ceil(T, rows)
-    trips = _ceil(tiles, min(MOST_PARTS, max(1, FOLD // experts)))
+    trips = max(1, _ceil(tiles, min(MOST_PARTS, max(1, FOLD // experts))))
     return Tiles(rows, experts, trips, _ceil(tiles, trips))
 
 
