@@ -17,7 +17,7 @@ MAP_EAGER = KernelSpec(
     balance_loss_map,
     forward=eager.forward_map,
     vjp=eager.vjp_map,
-    contract=contracts.EAGER,
+    contract=contracts.EAGER_MAP,
     doc="torch operators in FP32, strict at the clamp under every torch",
 )
 MAP_NATIVE = KernelSpec(
@@ -33,7 +33,7 @@ TOPK_EAGER = KernelSpec(
     balance_loss_topk,
     forward=eager.forward_topk,
     vjp=eager.vjp_topk,
-    contract=contracts.EAGER,
+    contract=contracts.EAGER_TOPK,
     doc="torch operators in FP32, the first of equal scores",
 )
 

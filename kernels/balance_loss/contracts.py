@@ -66,6 +66,47 @@ def counts(case: Case) -> int:
     return FP32_BYTES * forward_tiles(case["T"], case["E"]).parts * case["E"] if case["T"] else 0
 
 
+def eager_map_workspace(case: Case) -> int:
+    """Bytes of temporaries of `eager.vjp_map`, which takes more than its forward.
+
+    push, sign and their product in FP32 [T, E], less the gradient that does not exist yet; norm, pull and the pull that
+    counts [T]; weights [E]; and the scores' FP32 or masked copy.
+    """
+    T, E = case["T"], case["E"]
+    return _copy(case) + 12 * T * E - _bytes(case) * T * E + 12 * T + 4 * E
+
+
+def native_workspace(case: Case) -> int:
+    """Bytes of temporaries of `native.vjp`, as autograd keeps them for the backward of F.normalize.
+
+    The quotient and three gradients in FP32 [T, E], of which the last is the output for FP32 scores; norm and its
+    gradient [T]; the gradient of mass [E] and of raw.
+    """
+    T, E = case["T"], case["E"]
+    return _copy(case) + 16 * T * E - _bytes(case) * T * E + 8 * T + 4 * E + 4
+
+
+def eager_topk_workspace(case: Case) -> int:
+    """Bytes of temporaries of `eager.forward_topk`, whose sort keeps values and int64 indices [T, E], or of its vjp.
+
+    The forward's outputs do not exist yet while it sorts; push and the FP32 gradient are the vjp's largest.
+    """
+    T, E = case["T"], case["E"]
+    forward = 12 * T * E + 4 * T - 8 * E - 8
+    vjp = 8 * T * E - _bytes(case) * T * E + 8 * T + 4 * E
+    return _copy(case) + max(forward, vjp)
+
+
+def _copy(case: Case) -> int:
+    """Bytes of the scores in FP32 with zeros for padding, where that is not the scores themselves."""
+    copied = case.dtype != "fp32" or case.fact("padding", "none") != "none"
+    return FP32_BYTES * case["T"] * case["E"] if copied else 0
+
+
+def _bytes(case: Case) -> int:
+    return 2 if case.dtype == "bf16" else FP32_BYTES
+
+
 def _order(mass: OrderPromise, raw: OrderPromise, loss: OrderPromise) -> Mapping[str, OrderPromise]:
     # Counts are integers, so what rests on them alone is the same in every order.
     return {"frequencies": "single", "mass": mass, "raw": raw, "loss": loss, "d_scores": "single"}
@@ -73,6 +114,8 @@ def _order(mass: OrderPromise, raw: OrderPromise, loss: OrderPromise) -> Mapping
 
 PROMISE = Contract(rounds=final_cast, dtypes=DTYPES, legal=legal, refuses=True)
 EAGER = replace(PROMISE, accumulate=TORCH, order=_order("fixed", "fixed", "single"))
-NATIVE = replace(EAGER, legal=legal_native, refuses=False)
+EAGER_MAP = replace(EAGER, workspace=eager_map_workspace)
+EAGER_TOPK = replace(EAGER, workspace=eager_topk_workspace)
+NATIVE = replace(EAGER, workspace=native_workspace, legal=legal_native, refuses=False)
 FUSED = replace(PROMISE, accumulate=balanced, order=_order("fixed", "fixed", "single"), workspace=slots)
 ATOMIC = replace(PROMISE, accumulate=balanced, order=_order("any", "any", "any"), workspace=counts)

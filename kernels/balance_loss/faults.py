@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.balance_loss import MAP_EAGER, SPECS, TOPK_EAGER, eager, fused
+from kernels.balance_loss import SPECS, TOPK_EAGER, eager, fused
 from kernels.balance_loss.arguments import backward_sizes, forward_sizes
 from kernels.balance_loss.faulty_kernels import balance_loss_backward_faulty
 from kernels.balance_loss.tiles import Tiles, backward_tiles, forward_tiles
@@ -27,9 +27,7 @@ def _backward(bug: str, given: dict[str, Any]) -> Tensors:
     """The backward of either objective with `bug` in its kernel."""
     n = backward_sizes(**given)
     tensors = (given[name] for name in ("scores", "padding", "denominator", "frequencies", "d_loss", "coefficient"))
-    return fused.launch_backward(
-        n, *tensors, given="routing_map" in given, kernel=_Bugged(bug)
-    )
+    return fused.launch_backward(n, *tensors, given="routing_map" in given, kernel=_Bugged(bug))
 
 
 class _Bugged:
@@ -100,9 +98,7 @@ def padding_counted(**given: Any) -> Tensors:
     outputs = fused.forward_map(**given)
     counts = given["routing_map"].sum(0).float()
     frequencies = counts / counts.sum().clamp(min=1.0) * counts.numel()
-    raw = (frequencies * outputs["mass"]).sum()
-    loss = raw * given["coefficient"] / given["denominator"].clamp(min=1.0)
-    return outputs | {"frequencies": frequencies, "raw": raw, "loss": loss}
+    return _loss(given, outputs | {"frequencies": frequencies})
 
 
 def counts_over_k_tokens(**given: Any) -> Tensors:
@@ -111,9 +107,7 @@ def counts_over_k_tokens(**given: Any) -> Tensors:
     chosen = eager.live(given["routing_map"], given["padding"])
     most = int(chosen.sum(1).max()) if chosen.numel() else 0
     frequencies = chosen.sum(0).float() / max(1, most * chosen.shape[0]) * chosen.shape[1]
-    raw = (frequencies * outputs["mass"]).sum()
-    loss = raw * given["coefficient"] / given["denominator"].clamp(min=1.0)
-    return outputs | {"frequencies": frequencies, "raw": raw, "loss": loss}
+    return _loss(given, outputs | {"frequencies": frequencies})
 
 
 def ties_all_chosen(**given: Any) -> Tensors:
@@ -123,18 +117,14 @@ def ties_all_chosen(**given: Any) -> Tensors:
     least = s.topk(given["topk"], dim=-1).values[:, -1:] if s.numel() else s[:, :1]
     counts = eager.live(s >= least, given["padding"]).sum(0).float()
     frequencies = counts / counts.sum().clamp(min=1.0) * counts.numel()
-    raw = (frequencies * outputs["mass"]).sum()
-    loss = raw * given["coefficient"] / given["denominator"].clamp(min=1.0)
-    return outputs | {"frequencies": frequencies, "raw": raw, "loss": loss}
+    return _loss(given, outputs | {"frequencies": frequencies})
 
 
 def largest_by_size(**given: Any) -> Tensors:
     """The K experts of largest |score| are chosen: the same for scores that are not negative."""
     sizes = fused.forward_topk(**{**given, "scores": given["scores"].abs()})
     outputs = fused.forward_topk(**given)
-    raw = (sizes["frequencies"] * outputs["mass"]).sum()
-    loss = raw * given["coefficient"] / given["denominator"].clamp(min=1.0)
-    return outputs | {"frequencies": sizes["frequencies"], "raw": raw, "loss": loss}
+    return _loss(given, outputs | {"frequencies": sizes["frequencies"]})
 
 
 def rounded_shares(**given: Any) -> Tensors:
@@ -142,10 +132,7 @@ def rounded_shares(**given: Any) -> Tensors:
     outputs = fused.forward_map(**given)
     s = eager.live(given["scores"].float(), given["padding"])
     shares = (s / eager.clamped(s.abs().sum(-1))[:, None]).bfloat16().float()
-    mass = shares.sum(0)
-    raw = (outputs["frequencies"] * mass).sum()
-    loss = raw * given["coefficient"] / given["denominator"].clamp(min=1.0)
-    return outputs | {"mass": mass, "raw": raw, "loss": loss}
+    return _loss(given, outputs | {"mass": shares.sum(0)})
 
 
 def cancelled_shares(**given: Any) -> Tensors:
@@ -170,9 +157,15 @@ def strides_ignored(**given: Any) -> Tensors:
 
 def sums_not_zeroed(**given: Any) -> Tensors:
     """Atomics onto memory that was never set to zero: right on fresh pages, wrong on used ones."""
-    n = forward_sizes(**given)
-    with torch.no_grad():
-        outputs = fused.launch_forward(n, **_split(given), atomic=True, zeroed=False)
+    n, parts = forward_sizes(**given), _split(given)
+    outputs = fused.empty_outputs(n, given["scores"])
+    if n.T == 0:
+        return {name: t.zero_() for name, t in outputs.items()}
+    cut = forward_tiles(n.T, n.E)
+    counts = torch.empty((cut.parts, n.E), dtype=torch.int32, device=given["scores"].device)
+    tensors = (parts["scores"], parts["routing_map"], parts["padding"], outputs["mass"], counts, parts["topk"])
+    fused.add_parts(n, cut, *tensors, atomic=True)
+    fused.fold(n, cut, counts, counts, given["denominator"], outputs, given["coefficient"], folded=False)
     return outputs
 
 
@@ -200,3 +193,56 @@ def _split(given: dict[str, Any]) -> dict[str, Any]:
 
 def _forward(given: dict[str, Any], tiles: Tiles) -> Tensors:
     return fused.launch_forward(forward_sizes(**given), **_split(given), tiles=tiles)
+
+
+def _loss(given: dict[str, Any], outputs: Tensors) -> Tensors:
+    """The outputs with raw and loss as their frequencies and mass make them."""
+    raw = (outputs["frequencies"] * outputs["mass"]).sum()
+    return outputs | {"raw": raw, "loss": raw * given["coefficient"] / given["denominator"].clamp(min=1.0)}
+
+
+def _fault(function: Any, law: str, honest: KernelSpec, source: str, part: str, **changes: Any) -> Fault:
+    """The honest spec with `function` as its `part`."""
+    name = f"{honest.oracle.name}.fault.{function.__name__}"
+    spec = honest.but(name=name, **{part: function}, **changes)
+    return Fault(spec, law, (function.__doc__ or "").strip(), source, honest)
+
+
+def _false_claim(honest: KernelSpec) -> Fault:
+    spec = honest.claiming(mass="fixed").but(name=f"{honest.oracle.name}.fault.claims_fixed")
+    doc = "Atomics that promise a fixed order of their sums."
+    return Fault(spec, "bitwise", doc, "NVIDIA/Megatron-LM issue 6967: a fused auxiliary loss of other bits", honest)
+
+
+_PR = "torchtitan pull request 5552"
+_FORWARD = (fused.balance_loss_parts, fused.balance_loss_fold)
+_BUGGED = (*_FORWARD, balance_loss_backward_faulty)
+_CLAMPS = "pytorch pull request 191142, TransformerEngine pull request 3424"
+_CHOICE = "xtuner noaux_router: selection scores in place of routing scores"
+_WIDE = "tilelang issue 2526: contiguous taken for aligned"
+
+FAULTS: tuple[Fault, ...] = (
+    _fault(abs_sum_backward, "accuracy", TOPK, f"{_PR}, review", "vjp", must_run=_BUGGED),
+    _fault(dropped_last_tile, "accuracy", MAP, f"{_PR}: tails", "forward"),
+    _fault(nan_from_padding, "edges", MAP, f"{_PR}: padding", "vjp", must_run=_BUGGED),
+    _fault(closed_clamp, "accuracy", MAP, _CLAMPS, "vjp", must_run=_BUGGED),
+    _fault(padding_pushed, "accuracy", TOPK, f"{_PR}: padding", "vjp", must_run=_BUGGED),
+    _fault(squared_denominator, "accuracy", TOPK, "1e-40 under flush-to-zero", "vjp", must_run=_BUGGED),
+    _fault(coefficient_as_switch, "accuracy", MAP, "NVIDIA-NeMo/Automodel issue 1408", "vjp"),
+    _fault(denominator_unclamped, "accuracy", MAP, f"{_PR}: token normalisation", "forward"),
+    _fault(gradient_tail_unwritten, "edges", MAP, f"{_PR}: tails", "vjp"),
+    _fault(padding_counted, "accuracy", MAP, f"{_PR}: padding", "forward"),
+    _fault(counts_over_k_tokens, "accuracy", MAP, "huggingface/transformers issue 43775", "forward"),
+    _fault(ties_all_chosen, "accuracy", TOPK, f"{_PR}: ties", "forward"),
+    _fault(largest_by_size, "accuracy", TOPK, _CHOICE, "forward"),
+    _fault(rounded_shares, "accuracy", MAP, "a router in the data's dtype", "forward"),
+    _fault(cancelled_shares, "cancellation", MAP, "a router in the data's dtype", "forward"),
+    _fault(aligned_loads, "invariance", MAP, _WIDE, "forward"),
+    _fault(strides_ignored, "invariance", MAP, _WIDE, "forward"),
+    _fault(sums_not_zeroed, "edges", MAP_ATOMIC, "a workspace that is taken to be zero", "forward"),
+    _fault(silent_fallback, "evidence", TOPK, f"{_PR}: no fallback to torch operators", "forward"),
+    _fault(deaf_to_determinism, "evidence", TOPK_ATOMIC, "a flag that is read and not passed on", "forward"),
+    _fault(one_hot_of_all_choices, "memory", TOPK_EAGER, "a one-hot map of every choice", "forward"),
+    _false_claim(MAP_ATOMIC),
+    _false_claim(TOPK_ATOMIC),
+)

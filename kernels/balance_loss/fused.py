@@ -211,7 +211,7 @@ def launch_forward(
     atomic: bool = False,
     tiles: Tiles | None = None,
 ) -> dict[str, Tensor]:
-    """The forward of checked arguments; `atomic`: column sums by float atomics instead of slots."""
+    """The forward of checked arguments; `atomic`: column sums by float atomics instead of slots; tiles: another cut."""
     outputs = empty_outputs(n, scores)
     if n.T == 0:
         return {name: t.zero_() for name, t in outputs.items()}
@@ -221,27 +221,53 @@ def launch_forward(
         mass_slots = outputs["mass"].zero_()
     else:
         mass_slots = torch.empty((cut.parts, n.E), dtype=torch.float32, device=scores.device)
-    _parts(n, cut, scores, routing_map, padding, mass_slots, count_slots, topk, atomic)
-    PARTS = power_of_two(cut.parts)
-    balance_loss_fold[(1,)](
-        mass_slots, count_slots, denominator, *outputs.values(), cut.parts, n.E, coefficient,
-        FOLDED=not atomic, PARTS=PARTS, EXPERTS=cut.experts,
-        num_warps=warps(PARTS * cut.experts), enable_fp_fusion=False,
-    )  # fmt: skip
+    add_parts(n, cut, scores, routing_map, padding, mass_slots, count_slots, topk, atomic=atomic)
+    fold(n, cut, mass_slots, count_slots, denominator, outputs, coefficient, folded=not atomic)
     return outputs
 
 
-def _parts(
-    n: Sizes, cut: Tiles, scores: Tensor, routing_map: Tensor | None, padding: Tensor | None,
-    mass_slots: Tensor, count_slots: Tensor, topk: int, atomic: bool,
-) -> None:  # fmt: skip
-    given, padded = routing_map is not None, padding is not None
-    chosen = routing_map if routing_map is not None else scores
+def add_parts(
+    n: Sizes,
+    cut: Tiles,
+    scores: Tensor,
+    routing_map: Tensor | None,
+    padding: Tensor | None,
+    mass_slots: Tensor,
+    count_slots: Tensor,
+    topk: int,
+    *,
+    atomic: bool,
+) -> None:
+    """Counts into count_slots [parts, E]; column sums into mass_slots [parts, E], or added to mass_slots [E]."""
+    given = routing_map is not None
+    # What is not given is not read, but a kernel's pointer has to point somewhere.
+    chosen = scores if routing_map is None else routing_map
+    mask = scores if padding is None else padding
     balance_loss_parts[(cut.parts,)](
-        scores, chosen, padding if padding is not None else scores, mass_slots, count_slots, n.T, n.E,
-        *scores.stride(), *chosen.stride(), padding.stride(0) if padding is not None else 0,
-        GIVEN=given, TOPK=topk, PADDED=padded, ATOMIC=atomic, ROWS=cut.rows, EXPERTS=cut.experts, TRIPS=cut.trips,
+        scores, chosen, mask, mass_slots, count_slots, n.T, n.E, *scores.stride(), *chosen.stride(), mask.stride(0),
+        GIVEN=given, TOPK=topk, PADDED=padding is not None, ATOMIC=atomic,
+        ROWS=cut.rows, EXPERTS=cut.experts, TRIPS=cut.trips,
         num_warps=warps(cut.rows * cut.experts), enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def fold(
+    n: Sizes,
+    cut: Tiles,
+    mass_slots: Tensor,
+    count_slots: Tensor,
+    denominator: Tensor,
+    outputs: dict[str, Tensor],
+    coefficient: float,
+    *,
+    folded: bool,
+) -> None:
+    """The outputs from the slots; `folded`: mass is folded from them too, and else is there already."""
+    parts = power_of_two(cut.parts)
+    balance_loss_fold[(1,)](
+        mass_slots, count_slots, denominator, *outputs.values(), cut.parts, n.E, coefficient,
+        FOLDED=folded, PARTS=parts, EXPERTS=cut.experts,
+        num_warps=warps(parts * cut.experts), enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -258,14 +284,14 @@ def launch_backward(
     kernel: Any = balance_loss_backward,
     tiles: int | None = None,
 ) -> dict[str, Tensor]:
-    """The backward of checked arguments."""
+    """The backward of checked arguments; kernel, tiles: another kernel or number of programs."""
     d_scores = torch.empty((n.T, n.E), dtype=scores.dtype, device=scores.device)
     if n.T:
         rows, experts = backward_rows(n.T, n.E), power_of_two(n.E)
+        mask = scores if padding is None else padding
         kernel[(backward_tiles(n.T, n.E) if tiles is None else tiles,)](
-            scores, padding if padding is not None else scores, denominator, frequencies, d_loss, d_scores,
-            n.T, n.E, coefficient,
-            *scores.stride(), padding.stride(0) if padding is not None else 0, frequencies.stride(0),
+            scores, mask, denominator, frequencies, d_loss, d_scores, n.T, n.E, coefficient,
+            *scores.stride(), mask.stride(0), frequencies.stride(0),
             GIVEN=given, PADDED=padding is not None, ROWS=rows, EXPERTS=experts,
             num_warps=warps(rows * experts), enable_fp_fusion=False,
         )  # fmt: skip
