@@ -26,8 +26,8 @@ pull request 5552, which keeps both objectives); VJP derived above.
 Shapes: scores (T, E) in the data's dtype; routing_map (T, E) bool; padding (T,) bool, optional, True for padding;
 denominator () FP32; frequencies (E,), mass (E,), raw (), loss () FP32. The VJP takes frequencies as they were saved.
 
-Points: share (counts over their sum), frequencies, q (s over den), mass, raw, loss; weights (c), push and pull (the two
-parts of the gradient), d_scores. Totals: norm, mass, raw, and d_scores: the dot product of a row in its gradient.
+Points: norm, share (counts over their sum), frequencies, q (s over den), mass, raw, loss; weights (c), push and pull
+(the two parts of the gradient), d_scores. Totals: norm, mass, raw, and d_scores: a row's dot product in its gradient.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _parts(
 
 
 def _norm(read: Reading, s: Any) -> Any:
-    return read.total("norm", s.abs(), -1)
+    return read.at("norm", read.total("norm", s.abs(), -1))
 
 
 def _clamped(norm: Any) -> Any:
@@ -129,7 +129,7 @@ def _clamped(norm: Any) -> Any:
 
 
 def _plain(read: Reading, s: Any) -> Any:
-    return read.total("norm", s, -1) + EPSILON
+    return read.at("norm", read.total("norm", s, -1)) + EPSILON
 
 
 def _live(values: Any, padding: Tensor | None) -> Any:
@@ -187,7 +187,8 @@ def _candidates() -> dict[str, Rounds]:
     """Alternative roundings for the policy fingerprint: what a router in the data's dtype would round on the way."""
     cast: Rounds = {"d_scores": "data"}
     points = {
-        "norm and q": ("norm.terms", "q"),
+        "norm and q": ("norm", "q"),
+        "norm": ("norm",),
         "q": ("q",),
         "frequencies": ("share", "frequencies"),
         "weights": ("weights",),
