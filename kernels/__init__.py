@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import mhc_post
+from kernels import balance_loss, mhc_post
 from numcheck import KernelSpec
 
-ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS,)
+ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS, *balance_loss.SPECS)

@@ -18,7 +18,7 @@ from numcheck.reading.addends import Addends, Listed, Product, Scattered, added
 from numcheck.reading.ball import Ball, outward
 from numcheck.reading.enclosure import ball_of, known
 from numcheck.reading.pieces import Pieces
-from numcheck.reading.tree import growths, last
+from numcheck.reading.tree import exact_in_any_order, growths, last
 from numcheck.ulp import format_of, unit_roundoff
 
 # Point name of a total's single terms.
@@ -190,7 +190,12 @@ class Radius(Declared):
     def _add(self, name: str, terms: Any, dim: Dims) -> Any:
         ball = ball_of(terms)
         count = ball.value.new_tensor(float(term_count(ball, dim)))
-        return self._summed(name, ball.value.sum(dim), ball.radius.sum(dim), ball.bound.sum(dim), count, ball.unit)
+        size, how = ball.bound.sum(dim), self.policy.sum_of(name)
+        whole = self.pieces is None or name not in self.pieces.names
+        if whole and how.dot == "ieee" and not bool(ball.radius.any()):
+            # Exact terms whose sum rounds in no order: what is compared with it (a clamp) has one answer.
+            size = size.masked_fill(exact_in_any_order(last(ball.value, dim), how), 0.0)
+        return self._summed(name, ball.value.sum(dim), ball.radius.sum(dim), size, count, ball.unit)
 
     def _multiply(self, name: str, a: Any, b: Any, onto: Any) -> Any:
         a, b = ball_of(a), ball_of(b)

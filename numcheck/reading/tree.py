@@ -185,11 +185,19 @@ def _unordered(terms: Tensor, variance: Tensor, how: Sum) -> Tensor:
     quiet = variance == 0
     if not bool(quiet.any()):
         return variance
-    size = terms.abs().sum(-1)
-    form = format_of(how.dtype)
-    # All partial sums in any order are multiples of the terms' lowest bit; below 2^precision of it all are exact.
-    sure = size <= 2.0**form.precision * lowest_bit(terms)
+    size, sure = terms.abs().sum(-1), exact_in_any_order(terms, how)
     return (ulp(size, how.dtype) ** 2 / 12).masked_fill_(sure | ~quiet | (size == 0), 0.0)
+
+
+def exact_in_any_order(terms: Tensor, how: Sum) -> Tensor:
+    """Which sums over the last axis round in no order of their terms, taken as exact.
+
+    All partial sums are multiples of the terms' lowest bit; those up to 2^precision of it are exact.
+    """
+    size = terms.abs().sum(-1)
+    if terms.shape[-1] == 0:
+        return size == 0
+    return size <= 2.0 ** format_of(how.dtype).precision * lowest_bit(terms)
 
 
 def lowest_bit(terms: Tensor, dim: int = -1) -> Tensor:
