@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from numcheck import judge
 from numcheck.gate import Gate
 from numcheck.judge import FEWEST, MODEL, output_gates
 from numcheck.residual import Residual
@@ -69,6 +70,17 @@ def test_a_right_output_passes_every_gate(shape: tuple[int, ...], grid: str) -> 
 def test_truncation_is_caught_by_ceiling_match_band_and_bias() -> None:
     r = readings(normal(20, 20))
     assert failed(replace(r, got=round_to(r.truth, "bf16", "truncate"))) == {"ceiling", "match", "band", "bias"}
+
+
+def test_a_lean_that_the_emulation_shares_is_no_bias_of_a_large_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that lie 0.6 of a spacing above the grid all round up: nearest, and as biased as a truncation."""
+    grid = round_to(normal(20, 20).abs() + 1, "bf16")
+    truth = grid + 0.6 * ulp(grid, "bf16")
+    r = readings(truth)
+    assert failed(r) == {"bias"}
+    monkeypatch.setattr(judge, "LEANING", 400)
+    assert failed(r) == set()
+    assert "bias" in failed(replace(r, got=round_to(truth, "bf16", "truncate")))
 
 
 def test_one_element_beyond_its_radius_fails_the_ceiling_alone() -> None:

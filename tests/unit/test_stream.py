@@ -171,10 +171,11 @@ def test_parts_of_an_output_add_up_to_its_figures() -> None:
     assert whole.blocks is not None
     assert cut.blocks is not None
     for one, other in zip(whole.blocks.found(), cut.blocks.found(), strict=True):
-        assert one[0] == other[0]
-        assert torch.equal(one[1], other[1])
-        assert torch.equal(one[2], other[2])
-    assert sum(int(differ.sum()) for _, differ, _ in whole.blocks.found()) == 3 * whole.differ
+        assert (one.label, one.most) == (other.label, other.most)
+        assert torch.equal(one.differ, other.differ)
+        assert torch.equal(one.flips, other.flips)
+    assert [int(kind.differ.sum()) for kind in whole.blocks.found()] == [whole.differ] * 3
+    assert [int(kind.flips.sum()) for kind in whole.blocks.found()] == [whole.seen] * 3
 
 
 def test_distinct_numbers_are_counted_exactly_while_few_and_closely_when_many() -> None:
