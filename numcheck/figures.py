@@ -361,6 +361,8 @@ class Blocks:
     def __init__(self, shape: tuple[int, ...], jitters: int) -> None:
         self.shape, self.jitters = shape, jitters
         self._device: torch.device | None = None
+        # The most that one jitter moved in one tile.
+        self._top: Tensor = torch.zeros((), dtype=torch.int32)
 
     def add(self, differs: Tensor, start: int) -> None:
         """Count a stretch of axis 0 from `start` on."""
@@ -405,7 +407,7 @@ class Blocks:
         # A tile's counts are at most TILE times the jitters, so 32 bits do, and an output of 2^29 has 2^23 tiles.
         tiles = [torch.zeros(count, dtype=torch.int32, device=device) for _ in range(2)] if count > 1 else None
         self._tiles = tiles
-        self._top: Tensor = torch.zeros((), dtype=torch.int32, device=device)
+        self._top = self._top.to(device)
 
     def _at(self, axis: int, part: Tensor, start: int) -> slice:
         return slice(start, start + part.shape[0]) if axis == 0 else slice(None)

@@ -49,7 +49,7 @@ def gates(
     they are not among the outputs (a backward alone). rows: of the batch, read at a time on `device`; None: as many as
     its memory allows. radius: False leaves the worst case out, a fifth of the time, and with it every ceiling.
     left_open: output -> bool mask of the elements that the problem leaves open (numcheck.unspecified).
-    Raises InvalidSpec where the problem cannot be read in parts and rows are asked for.
+    Raises InvalidSpec where the problem cannot be read in parts and rows are asked for, ValueError below two draws.
     """
     found = figures(
         spec,
@@ -88,6 +88,10 @@ def figures(
     left_open: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Figures]:
     """The figures of every well-formed output that `spec` computes; see `gates`. Whole-number outputs are left out."""
+    if draws < 2 or jitters < 2:
+        raise ValueError(
+            f"{draws} draws and {jitters} jitters; a spread takes two of each, a limit in spreads about 16"
+        )
     found = _empty(spec, sample, outputs, draws, jitters, radius)
     kept = _saved(spec, sample, outputs) if saved is None else saved
     policy = spec.contract.policy(sample.case)
