@@ -95,7 +95,9 @@ def figures(
     found = _empty(spec, sample, outputs, draws, jitters, radius)
     kept = _saved(spec, sample, outputs) if saved is None else saved
     policy = spec.contract.policy(sample.case)
-    for part in parts(spec.oracle, policy, sample, draws, kept, jitters, rows, device, radius):
+    for part in parts(
+        spec.oracle, policy, sample, draws, kept, jitters, rows, device, radius, spec.forward is not None
+    ):
         _add(found, part, outputs, left_open or {}, device)
     return found
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from numcheck.contract import Policy, Rounding
 from numcheck.errors import Refused
 from numcheck.reading.addends import Addends, Listed, Product, Scattered, added
-from numcheck.reading.ball import Ball, outward
+from numcheck.reading.ball import OUTWARD, Ball
 from numcheck.reading.enclosure import ball_of, known
 from numcheck.reading.pieces import Pieces
 from numcheck.reading.tree import exact_in_any_order, growths, last
@@ -226,12 +226,14 @@ class Radius(Declared):
 
     def _grown(self, name: str, value: Tensor, radius: Tensor, size: Tensor, count: Tensor, unit: float) -> Ball:
         grown = growths(self.policy.sum_of(name), count)
+        # In place where that can be, since sums may be as large as memory allows; an expanded zero cannot.
+        radius = radius.clone() if 0 in radius.stride() else radius
         if bool(torch.isfinite(grown).all()):
-            radius = torch.addcmul(radius, size, grown)
+            radius.addcmul_(size, grown)
         else:
             # No growth, however large, makes anything of terms that are all zero.
-            radius = radius + torch.where(size > 0, grown * size, 0.0)
-        radius = outward(radius)
+            radius += torch.where(size > 0, grown * size, 0.0)
+        radius.mul_(OUTWARD)
         return Ball(value, radius if bool(torch.isfinite(radius.sum())) else known(value, radius), unit)
 
 

@@ -13,7 +13,7 @@ from numcheck.contract import Policy, Rounding
 from numcheck.reading.addends import Scattered, begun
 from numcheck.reading.draws import Draws, compact
 from numcheck.reading.kinds import Declared, Dims, merged, term_count
-from numcheck.reading.large import Spread, product_spread, scatter_spread
+from numcheck.reading.large import Scales, Spread, product_spread, scatter_spread
 from numcheck.reading.tree import replay, replays, spread, tf32_step
 from numcheck.ulp import disturbance, round_to
 
@@ -31,6 +31,8 @@ class Spreading(Declared):
     def __init__(self, policy: Policy, seed: int, shared: Shared | None = None) -> None:
         super().__init__(policy)
         self.seed, self.shared = seed, shared if shared is not None else {}
+        # What large sums showed of themselves, kept from slice to slice; None where there is but one.
+        self.scales: Scales | None = None
         self.start()
 
     def start(self) -> None:
@@ -84,15 +86,15 @@ class Spreading(Declared):
 
     def _spread_of_product(self, name: str, a: Tensor, b: Tensor, onto: Tensor | None) -> Spread:
         """The same of a matrix product; inputs that round to tf32 are not part of it."""
-        start = self._before(name)
-        how = self.policy.sum_of(name)
-        return self._known("total", name, lambda: product_spread(a, b, how, onto if start is None else start))
+        start, how = self._before(name), self.policy.sum_of(name)
+        first = onto if start is None else start
+        return self._known("total", name, lambda: product_spread(a, b, how, first, self.scales, name))
 
     def _spread_of_scatter(self, name: str, terms: Scattered) -> Spread:
         start = self._before(name)
         how = self.policy.sum_of(name)
         terms = terms if start is None else replace(terms, onto=start)
-        return self._known("total", name, lambda: scatter_spread(terms, how))
+        return self._known("total", name, lambda: scatter_spread(terms, how, self.scales, name))
 
     def _inputs(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """The factors of a matrix product as it takes them: each element off by up to half a tf32 ulp, if at all.
