@@ -100,8 +100,9 @@ def parts(
     """The readings of `sample` in parts: stretches of `rows` rows, then the outputs that are sums over all of them.
 
     saved: the kernel's saved outputs, as they are. forward: False where only gradients are wanted; then the forward is
-    left out as long as it saves nothing that `saved` lacks. Raises InvalidSpec where rows are asked for of a problem that has
-    to be read whole, or where a partial output is no named sum.
+    left out as long as it saves nothing that `saved` lacks.
+    Raises InvalidSpec where rows are asked for of a problem that has to be read whole, or where a partial output is no
+    named sum.
     """
     needed = set(oracle.saved_for(sample.case)) - set(saved or ())
     given = _Readers(oracle, policy, sample, draws, jitters, radius, saved, device, forward or bool(needed))
