@@ -38,6 +38,8 @@ QUIET = 0.25
 NEAREST = 1 / (8 * math.log(2))
 TRUNCATED = 1 / (2 * math.log(2))
 
+# Factors with fewer zeros than this leaves have as good as none.
+DENSE = 0.99
 # Sampled addresses that round, from which on a scale found in one slice of a batch holds for those after it.
 SEEN = 16
 
@@ -251,7 +253,7 @@ def _weights(how: Sum, count: Tensor, begun_at: Tensor | bool) -> _Weights:
         extra = inside_pairs + curve - first * size * (size - 1) / pairs
         bb, bt, tt, sb, st = steps, 2 * half, torch.zeros_like(count), steps, share
     weights = (bb, bt, tt + extra, share - extra + float(how.products), sb, st)
-    return _Weights(*(w if count.ndim else w.item() for w in weights))
+    return _Weights(*(w if w.ndim else w.item() for w in weights))
 
 
 def _inside(block: int, count: Tensor) -> tuple[Tensor, Tensor]:
@@ -266,19 +268,23 @@ def _inside(block: int, count: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _product_groups(a: Tensor, b: Tensor, how: Sum) -> Iterator[_Group]:
-    """Stretches of k, blocks kept whole. Zeros are counted row by row and column by column: an upper bound."""
-    dense = bool((a != 0).all() & (b != 0).all())
+    """Stretches of k, blocks kept whole."""
     for part in _stretches(a.shape[-1], how):
         left, right = a[..., part], b[..., part, :]
-        total, squares = left @ right, left.square() @ right.square()
-        if dense:
-            yield _Group(torch.tensor(float(left.shape[-1]), dtype=torch.float64), total, squares)
-            continue
-        rows = (left != 0).sum(-1, dtype=a.dtype).unsqueeze(-1)
-        columns = (right != 0).sum(-2, dtype=a.dtype).unsqueeze(-2)
-        # Often one factor has no zeros, and then the other's counts are all there is to know.
-        full = bool((columns == left.shape[-1]).all())
-        yield _Group(rows if full else torch.minimum(rows, columns), total, squares)
+        yield _Group(_nonzero(left, right), left @ right, left.square() @ right.square())
+
+
+def _nonzero(left: Tensor, right: Tensor) -> Tensor:
+    """Upper bounds of the terms that are not zero: counted row by row, or column by column where that is fewer.
+
+    One number for all where hardly any are zero.
+    """
+    rows = (left != 0).sum(-1, dtype=left.dtype).unsqueeze(-1)
+    columns = (right != 0).sum(-2, dtype=left.dtype).unsqueeze(-2)
+    means = torch.stack([rows.mean(), columns.mean()]).tolist()
+    if min(means) >= DENSE * left.shape[-1]:
+        return torch.tensor(min(means), dtype=torch.float64)
+    return rows if means[0] <= means[1] else columns
 
 
 def _scatter_groups(terms: Scattered, how: Sum) -> Iterator[_Group]:
