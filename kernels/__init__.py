@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import balance_loss, mhc_post
+from kernels import balance_loss, mhc_post, sparse_mla
 from numcheck import KernelSpec
 
-ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS, *balance_loss.SPECS)
+ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS, *balance_loss.SPECS, *sparse_mla.SPECS)

@@ -91,9 +91,10 @@ class Figures:
         # Sums over the plain elements: of squares of truth, error, output - emulation, ulp; of error * sign(truth).
         self.truth_square = self.error_square = self.off_square = self.ulp_square = self.error_lean = 0.0
         self.ulps = self.slack = 0.0
-        # Of each draw the same sums, of each jitter the elements that it moves: on the device that they are made on.
+        # Of each draw the same sums, of each jitter the elements that it moves and its squares: on the device that they
+        # are made on.
         self._squares, self._leans = Sums(draws), Sums(draws)
-        self._flips = Sums(jitters)
+        self._flips, self._jitter_squares = Sums(jitters), Sums(jitters)
         self.emulation_lean = 0.0
         self.values = Distinct()
         self.blocks = Blocks(shape, jitters) if rounded else None
@@ -187,6 +188,16 @@ class Figures:
         return math.fsum(self.squares) / max(1, self.draws)
 
     @property
+    def loose(self) -> float:
+        """Share of the predicted mean square that the accumulators alone make, from 0 to 1.
+
+        Where a 16-bit result is left over from a cancellation inside, FP32 errors outweigh its cast. They are predicted
+        for the worst tree and a right kernel's may be far smaller, so that much may be missing from its error.
+        """
+        moved = math.fsum(self._jitter_squares.values()) / max(1, self.jitters * self.plain)
+        return min(1.0, moved / self.mean_square) if self.mean_square else 0.0
+
+    @property
     def error(self) -> float:
         """Root mean square error."""
         return math.sqrt(self.error_square / max(1, self.plain))
@@ -254,6 +265,8 @@ class Part:
         self.figures._flips.add(number, flipped.sum())
         if self.figures.blocks is not None:
             self.figures.blocks.jitter(number, flipped, self.start)
+            moved = self._over_plain(jittered - self.emulation)
+            self.figures._jitter_squares.add(number, moved.square().sum())
         self.away |= jittered != self.truth
 
     @timed("judge")
