@@ -48,7 +48,7 @@ def _largest(s, inside, e, TOPK: tl.constexpr):
     """The TOPK largest scores of each row, of equal ones the first, as a map [R, C]."""
     left = tl.where(inside, s, float("-inf"))
     chosen = inside & False
-    for _ in tl.static_range(TOPK):
+    for _ in range(TOPK):
         here = e[None, :] == tl.argmax(left, axis=1, tie_break_left=True)[:, None]
         chosen = chosen | (here & inside)
         left = tl.where(here, float("-inf"), left)

@@ -66,13 +66,14 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         status = accuracy_status([gate])
         outputs[name] = status if status.status.held else OutputVerdict(status.status, status.why, where(r))
     outputs = found(walked.run, outputs)
-    # Outputs of which no element cancels say nothing, unless all of them are such.
+    # Outputs of which no element cancels say nothing, unless all of them are such; what is no sum never says anything.
     telling = {name: o for name, o in outputs.items() if not o.why.startswith(NONE_CANCELS)}
+    sums = {name: o for name, o in outputs.items() if name in sizes}
     return Verdict(
         spec.name,
         NAME,
         claim,
-        telling or outputs,
+        telling or sums or outputs,
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,

@@ -212,7 +212,7 @@ def space(given: bool) -> CaseSpace:
         regimes=("wide", "normal", "integers"),
         grid={
             "T": (3, 33, 130),
-            "E": (2, 9, 64, 129),
+            "E": (2, 64, 129),
             "K": (1, 8),
             **facts,
             "dtype": ("fp32", "bf16"),

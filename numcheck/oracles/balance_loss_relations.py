@@ -73,5 +73,6 @@ def _cancels(a: float, k: int, given: bool) -> Cancellation:
     values: Tensors = {"scores": [[3.0, 1.0], [a - 3, second]]}
     if given:
         values["routing_map"] = torch.tensor([[True, False], [False, True]])
-    exact = {"mass": [a / 4, (1 + second) / 4]}
+    # Each token chose an expert of its own, so the frequencies are 1.
+    exact = {"mass": [a / 4, (1 + second) / 4], "raw": (1 + second + a) / 4}
     return Cancellation(f"2^-{k}", Case.of(T=2, E=2, K=1, regime="normal", seed=k), values=values, exact=exact)

@@ -200,12 +200,17 @@ def tf32_step(x: Tensor) -> Tensor:
 
 
 def _unordered(terms: Tensor, variance: Tensor, how: Sum) -> Tensor:
-    """A floor for trees whose order is not known: 0 where no order can round, else one rounding of the largest sum."""
-    quiet = variance == 0
-    if not bool(quiet.any()):
+    """A floor for trees whose order is not known: 0 where no order can round, else one rounding of the largest sum.
+
+    Where any order may be taken, the chain's own partial sums may be small by luck (1 - 1 + 2^-13, where another order
+    rounds 1 + 2^-13), so the floor holds for every sum; other trees need it only where theirs does not round.
+    """
+    size = terms.abs().sum(-1)
+    floor = ulp(size, how.dtype) ** 2 / 12
+    low = (variance < floor if how.tree == "any" else variance == 0) & (size > 0)
+    if not bool(low.any()):
         return variance
-    size, sure = terms.abs().sum(-1), exact_in_any_order(terms, how)
-    return (ulp(size, how.dtype) ** 2 / 12).masked_fill_(sure | ~quiet | (size == 0), 0.0)
+    return floor.masked_fill_(~low | exact_in_any_order(terms, how), 0.0)
 
 
 def exact_in_any_order(terms: Tensor, how: Sum) -> Tensor:

@@ -331,3 +331,32 @@ def test_without_triton_the_specs_are_listed_as_unavailable() -> None:
     listed = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
     assert set(listed) == set(NAMED_SPECS)
     assert {name for name, runs in listed.items() if runs == "triton"} == {n for n in NAMED_SPECS if "triton" in n}
+
+
+def test_the_operators_trace_as_one_node_and_have_the_same_bits() -> None:
+    from kernels.balance_loss import operators
+
+    made = tensors(7, 5)
+    routing, mask, below = made["routing_map"], made["padding"], made["denominator"]
+    functions = (
+        lambda s: -1.5 * operators.balance_loss_map(s, routing, mask, below, COEFFICIENT)[3],
+        lambda s: -1.5 * operators.balance_loss_topk(s, mask, below, COEFFICIENT, TOPK)[3],
+    )
+    for function, objective in zip(functions, ("map", "topk"), strict=True):
+        expected = run(NAMED_SPECS[f"balance_loss_{objective}.triton"], made)["d_scores"]
+        for called in (function, torch.compile(function, fullgraph=True, backend="aot_eager")):
+            leaf = made["scores"].clone().requires_grad_()
+            (found,) = torch.autograd.grad(called(leaf), leaf)
+            assert torch.equal(found, expected)
+
+
+def test_the_operators_pass_torch_s_own_checks_and_differentiate_the_loss_alone() -> None:
+    from kernels.balance_loss import operators
+
+    made = tensors(7, 5)
+    call = (made["scores"], made["routing_map"], made["padding"], made["denominator"], COEFFICIENT)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.numcheck_kernels.balance_loss_map.default, call, test_utils=checks)
+    leaf = made["scores"].clone().requires_grad_()
+    with pytest.raises(RuntimeError, match="only loss is differentiable"):
+        operators.balance_loss_map(leaf, *call[1:])[2].backward()
