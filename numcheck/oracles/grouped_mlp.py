@@ -1,0 +1,147 @@
+"""What the backward of every grouped MLP shares: GEMM, activation's epilogue, its three sums and the second GEMM.
+
+For a token m of expert e, with pre-activation z (the FC1 output c, scaled by beta_e where the activation takes one):
+
+    out[m, h]  = A_e sum_n prob_m act(z[m])[n] w2[e, n, h]             A_e = alpha_e, or alpha_e^2 for the GLUs
+    z[m, j]    = beta_e c[m, j] + bias[e, j] + sum_h x[m, h] w1[e, j, h]
+
+bias and x stand for what has gone into c already: both enter as increments of zero, and their gradients are what a
+backward returns. For the loss L with d_out = dL/dout and R[m, n] = A_e sum_h d_out[m, h] w2[e, n, h]:
+
+    dL/d(prob_m act[n]) = R[m, n]
+    d_prob_m    = sum_n act(z[m])[n] R[m, n]
+    d_c[m, j]   = dL/dz[m, j] = prob_m sum_n R[m, n] d act[n] / d z[j]
+    d_bias[e,j] = sum over the tokens m of e of d_c[m, j]
+    d_x[m, h]   = sum_j d_c[m, j] w1[e, j, h]
+
+d_c is the gradient of z, as the reference kernels define it, so beta does not enter it a second time. Without prob
+the factor is 1 and there is no d_prob. d_prob and d_bias are added onto what the caller's buffers hold already, the
+gradient that other uses of prob and bias have left there: the identity outputs prob_onto and bias_onto, whose
+cotangents are these buffers, say so. Padding rows of d_c and d_x are zero, of d_prob the buffer's own value.
+
+Points: prob, act, dot (R before its scale), R, g (the gradient in the epilogue), d_c (as stored; it enters d_x),
+d_prob, d_bias, d_x. Totals: dot, d_prob, d_bias, d_x (and mlp in the forward).
+
+Source: the chain rule, as above; conventions (alpha squared, gradient of beta*c, sums onto the caller's buffers) are
+those of the grouped GEMM dSReLU and dGLU backwards of cudnn-frontend 1.32.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numcheck.oracle import Reading
+from numcheck.oracles.grouped_rows import owners
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation of width W -> N and how it is scaled.
+
+    value(read, z, **options): act (M, N) of z (M, W). gradient(read, z, r, **options): dL/dz (M, W) of
+    r = dL/d act (M, N). squared: whether alpha enters squared.
+    """
+
+    value: Callable[..., Any]
+    gradient: Callable[..., Any]
+    squared: bool = False
+
+    def scale(self, alpha: Any) -> Any:
+        """A_e of alpha_e."""
+        return alpha * alpha if self.squared else alpha
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Which rows are tokens, and of which expert (padding: 0, to be selected away)."""
+
+    owner: Tensor
+    expert: Tensor
+    real: Tensor
+
+    @classmethod
+    def of(cls, tokens: Tensor, offsets: Tensor, count: int) -> Rows:
+        owner = owners(tokens, offsets, count)
+        return cls(owner, owner.clamp(min=0), owner[:, None] >= 0)
+
+    def only(self, values: Any) -> Any:
+        """`values` (M, ...) of tokens; zero in padding rows, whatever is there."""
+        import torch
+
+        return torch.where(self.real.reshape(-1, *(1 for _ in values.shape[1:])), values, 0.0)
+
+
+def forward(
+    read: Reading, activation: Activation, c: Any, prob: Any, alpha: Any, w2: Any, bias: Any, rows: Rows, options: Any
+) -> dict[str, Any]:
+    """{"out": (M, H), "prob_onto": prob as it is, "bias_onto": bias as it is} from z = c (M, W)."""
+    act = read.at("act", activation.value(read, rows.only(c), **options))
+    if prob is not None:
+        act = act * read.at("prob", rows.only(prob))[:, None]
+    sums = read.total("mlp", rows.only(act[:, :, None] * w2[rows.expert]), 1)
+    out = rows.only(activation.scale(alpha)[rows.expert][:, None] * sums)
+    return {"out": read.at("out", out), "prob_onto": prob, "bias_onto": bias}
+
+
+def vjp(
+    read: Reading,
+    activation: Activation,
+    c: Any,
+    prob: Any,
+    alpha: Any,
+    w1: Any,
+    w2: Any,
+    d_out: Any,
+    d_prob_onto: Any,
+    d_bias_onto: Any,
+    rows: Rows,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """d_c (M, W), d_prob (M,), d_bias (E, W), d_x (M, H) from z = c (M, W) and d_out (M, H).
+
+    d_prob is left out without prob or its buffer, d_bias without its buffer.
+    """
+    import torch
+
+    z = rows.only(c)
+    dot = read.at("dot", read.total("dot", rows.only(d_out[:, None, :] * w2[rows.expert]), -1))
+    scaled = read.at("R", rows.only(activation.scale(alpha)[rows.expert][:, None] * dot))
+    weighted = scaled if prob is None else scaled * read.at("prob", rows.only(prob))[:, None]
+    g = read.at("g", activation.gradient(read, z, weighted, **options))
+    d_c = read.at("d_c", g)
+    found = {"d_c": d_c}
+    if prob is not None and d_prob_onto is not None:
+        act = read.at("act", activation.value(read, z, **options))
+        found["d_prob"] = read.at("d_prob", read.total("d_prob", act * scaled, -1, onto=d_prob_onto))
+    if d_bias_onto is not None:
+        mine = rows.owner == torch.arange(d_bias_onto.shape[0])[:, None]
+        terms = torch.where(mine[:, :, None], g[None], 0.0)
+        found["d_bias"] = read.at("d_bias", read.total("d_bias", terms, 1, onto=d_bias_onto))
+    found["d_x"] = read.at("d_x", read.total("d_x", rows.only(d_c[:, :, None] * w1[rows.expert]), 1))
+    return found
+
+
+def twin(
+    mp: Any, act: Callable[[list[Any]], list[Any]], z: Any, prob: Any, scale: Any, w1: Any, w2: Any, x: Any, bias: Any,
+    tokens: list[int], offsets: list[int],
+) -> dict[str, Any]:  # fmt: skip
+    """The forward in scalar arithmetic: nested lists in, nested lists out. act: a row of z -> a row of activations."""
+    hidden = range(len(w2[0][0]))
+    out = [[mp.mpf(0) for _ in hidden] for _ in z]
+    start = 0
+    for e, (count, stop) in enumerate(zip(tokens, offsets, strict=True)):
+        for m in range(start, start + count):
+            row = [
+                z[m][j] + bias[e][j] + mp.fsum(x[m][h] * w1[e][j][h] for h in hidden) for j in range(len(z[m]))
+            ]
+            values = act(row)
+            for h in hidden:
+                total = mp.fsum(value * w2[e][n][h] for n, value in enumerate(values))
+                out[m][h] = scale[e] * (total if prob is None else prob[m] * total)
+        start = stop
+    return {"out": out, "prob_onto": prob, "bias_onto": bias}
