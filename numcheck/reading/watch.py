@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from numcheck.oracle import Oracle
@@ -66,13 +65,11 @@ class _Watching(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def unnamed(oracle: Oracle, exact: Mapping[str, Tensor]) -> tuple[str, ...]:
+def unnamed(oracle: Oracle, exact: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the summing functions that the oracle's forward and VJP call outside `read.total`."""
     reading = _Watched()
     with _Watching(reading) as watching:
-        inputs = {i.name: exact[i.name] for i in oracle.inputs}
-        outputs = oracle.forward(reading, **inputs)
+        outputs = oracle.forward(reading, **oracle.for_forward(exact))
         if oracle.vjp is not None and oracle.gradients:
-            kept = {name: outputs[name] for name in oracle.saved}
-            oracle.vjp(reading, **inputs, **kept, **{c.name: exact[c.name] for c in oracle.cotangents})
+            oracle.vjp(reading, **oracle.for_vjp(exact, outputs))
     return tuple(sorted(watching.seen))
