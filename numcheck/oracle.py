@@ -98,11 +98,14 @@ class Output(_Declared):
     """A forward output (`out`) or a gradient (`d_x`): its name, dims and dtype.
 
     saved: the VJP takes this forward output, under its own name. cotangent: it has one, called `d_` + name; integers
-    and bools have none. given: whether a Case has this optional output.
+    and bools have none. given: whether a Case has this optional output. fill: a function (case, name) -> FP64 values
+    of the cotangent; None: signed and generic. A buffer that a gradient is added onto is the cotangent of an identity
+    output (the gradient that other uses of the input have left there), so that all stays linear in the cotangents.
     """
 
     saved: bool = False
     cotangent: bool = True
+    fill: Callable[[Case, str], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,9 @@ class Oracle:
     def cotangents(self) -> tuple[Output, ...]:
         """The cotangent tensors, one for each differentiable output, called `d_` + name."""
         return tuple(
-            Output("d_" + o.name, o.dims, o.dtype, given=o.given) for o in self.outputs if o.cotangent and not o.whole
+            Output("d_" + o.name, o.dims, o.dtype, given=o.given, fill=o.fill)
+            for o in self.outputs
+            if o.cotangent and not o.whole
         )
 
     def inputs_for(self, case: Case) -> tuple[Input, ...]:
