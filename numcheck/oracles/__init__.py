@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numcheck.oracles.grouped_srelu import grouped_srelu
+from numcheck.oracles.grouped_swiglu import grouped_swiglu
 from numcheck.oracles.mhc_post import mhc_post
 
-__all__ = ["mhc_post"]
+__all__ = ["grouped_srelu", "grouped_swiglu", "mhc_post"]

@@ -29,7 +29,7 @@ those of the grouped GEMM dSReLU and dGLU backwards of cudnn-frontend 1.32.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from numcheck.oracle import Reading
@@ -52,8 +52,22 @@ class Activation:
     squared: bool = False
 
     def scale(self, alpha: Any) -> Any:
-        """A_e of alpha_e."""
+        """The factor A_e of R, from alpha_e."""
         return alpha * alpha if self.squared else alpha
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments that are no tensors: those of the activation, and whether d_bias is wanted."""
+
+    generate_dbias: bool = True
+    activation: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, scalars: Mapping[str, Any]) -> Options:
+        """Those of a call's scalars."""
+        rest = {name: value for name, value in scalars.items() if name != "generate_dbias"}
+        return cls(bool(scalars.get("generate_dbias", True)), rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +91,15 @@ class Rows:
 
 
 def forward(
-    read: Reading, activation: Activation, c: Any, prob: Any, alpha: Any, w2: Any, bias: Any, rows: Rows, options: Any
+    read: Reading, activation: Activation, c: Any, prob: Any, alpha: Any, w2: Any, rows: Rows, options: Options
 ) -> dict[str, Any]:
-    """{"out": (M, H), "prob_onto": prob as it is, "bias_onto": bias as it is} from z = c (M, W)."""
-    act = read.at("act", activation.value(read, rows.only(c), **options))
+    """{"out": (M, H)} from z = c (M, W), and prob_onto, bias_onto: prob and the zeros that stand for bias, as is."""
+    act = read.at("act", activation.value(read, rows.only(c), **options.activation))
     if prob is not None:
         act = act * read.at("prob", rows.only(prob))[:, None]
     sums = read.total("mlp", rows.only(act[:, :, None] * w2[rows.expert]), 1)
     out = rows.only(activation.scale(alpha)[rows.expert][:, None] * sums)
+    bias = rows.real.new_zeros((len(w2), c.shape[1]), dtype=c.dtype) if options.generate_dbias else None
     return {"out": read.at("out", out), "prob_onto": prob, "bias_onto": bias}
 
 
@@ -100,23 +115,20 @@ def vjp(
     d_prob_onto: Any,
     d_bias_onto: Any,
     rows: Rows,
-    options: Mapping[str, Any],
+    options: Options,
 ) -> dict[str, Any]:
-    """d_c (M, W), d_prob (M,), d_bias (E, W), d_x (M, H) from z = c (M, W) and d_out (M, H).
-
-    d_prob is left out without prob or its buffer, d_bias without its buffer.
-    """
+    """d_c (M, W), d_x (M, H) from z = c (M, W) and d_out (M, H); d_prob (M,) and d_bias (E, W) with their buffers."""
     import torch
 
     z = rows.only(c)
     dot = read.at("dot", read.total("dot", rows.only(d_out[:, None, :] * w2[rows.expert]), -1))
     scaled = read.at("R", rows.only(activation.scale(alpha)[rows.expert][:, None] * dot))
     weighted = scaled if prob is None else scaled * read.at("prob", rows.only(prob))[:, None]
-    g = read.at("g", activation.gradient(read, z, weighted, **options))
+    g = read.at("g", activation.gradient(read, z, weighted, **options.activation))
     d_c = read.at("d_c", g)
     found = {"d_c": d_c}
-    if prob is not None and d_prob_onto is not None:
-        act = read.at("act", activation.value(read, z, **options))
+    if d_prob_onto is not None:
+        act = read.at("act", activation.value(read, z, **options.activation))
         found["d_prob"] = read.at("d_prob", read.total("d_prob", act * scaled, -1, onto=d_prob_onto))
     if d_bias_onto is not None:
         mine = rows.owner == torch.arange(d_bias_onto.shape[0])[:, None]
@@ -137,7 +149,7 @@ def twin(
     for e, (count, stop) in enumerate(zip(tokens, offsets, strict=True)):
         for m in range(start, start + count):
             row = [
-                z[m][j] + bias[e][j] + mp.fsum(x[m][h] * w1[e][j][h] for h in hidden) for j in range(len(z[m]))
+                z[m][j] + (bias[e][j] if bias else 0) + mp.fsum(x[m][h] * w1[e][j][h] for h in hidden) for j in range(len(z[m]))
             ]
             values = act(row)
             for h in hidden:
