@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import mhc_post
+from kernels import grouped_srelu, mhc_post
 from numcheck import KernelSpec
 
-ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS,)
+ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS, *grouped_srelu.SPECS)

@@ -1,4 +1,4 @@
-"""The grouped backwards in torch operators: FP32 throughout, d_c and d_x rounded once at the end.
+"""Grouped dSReLU backward in torch operators: FP32 throughout, d_c and d_x rounded once at the end.
 
 One GEMM an expert over all rows, each row keeping its own expert's: E times the work of a grouped GEMM, and nothing
 waits for the host to learn how many rows an expert has.
@@ -11,9 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from kernels.grouped_srelu.arguments import sizes
+from kernels.grouped_srelu.call import Call, Tensors
 
-Tensors = dict[str, Tensor]
 # act (M, N) of z, and dL/dz of (z, dL/d act).
 Pair = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
@@ -24,18 +23,9 @@ def vjp(
     generate_dbias: bool = True, tanh_clamp_scale: float | None = None,
 ) -> Tensors:  # fmt: skip
     """d_c [M, N], d_prob [M], d_bias [E, N], d_x [M, H] of dSReLU. Raises as `arguments.sizes` does."""
-    sizes(
-        {
-            "c": c, "prob": prob, "alpha": alpha, "w1": w1, "w2": w2, "tokens": tokens, "offsets": offsets,
-            "d_out": d_out, "d_prob_onto": d_prob_onto, "d_bias_onto": d_bias_onto,
-        },
-        generate_dbias=generate_dbias,
-        clamp=tanh_clamp_scale,
-    )  # fmt: skip
-    owner = owners(tokens, offsets, c.shape[0])
-    z, r = of_tokens(c, owner), routed(d_out, w2, alpha, owner)
-    onto = (d_prob_onto, d_bias_onto)
-    return gradients(srelu(tanh_clamp_scale), z, r, prob, w1, owner, onto, generate_dbias, c.dtype)
+    call = Call.of(locals())
+    owner = owners(tokens, offsets, call.n.M)
+    return gradients(call, srelu(tanh_clamp_scale), of_tokens(c, owner), routed(call, alpha, owner), owner)
 
 
 def srelu(clamp: float | None) -> Pair:
@@ -75,27 +65,25 @@ def product(rows: Tensor, weights: Tensor, owner: Tensor) -> Tensor:
     return found
 
 
-def routed(d_out: Tensor, w2: Tensor, scale: Tensor, owner: Tensor) -> Tensor:
+def routed(call: Call, scale: Tensor, owner: Tensor) -> Tensor:
     """R [M, N] = scale_e (d_out w2_e^T) in FP32."""
-    dot = product(of_tokens(d_out, owner), w2.mT, owner)
+    dot = product(of_tokens(call["d_out"], owner), call["w2"].mT, owner)
     return torch.where((owner >= 0)[:, None], scale[owner.clamp(min=0)][:, None] * dot, 0.0)
 
 
-def gradients(
-    pair: Pair, z: Tensor, r: Tensor, prob: Tensor | None, w1: Tensor, owner: Tensor,
-    onto: tuple[Tensor | None, Tensor | None], generate_dbias: bool, dtype: torch.dtype,
-) -> Tensors:  # fmt: skip
-    """The four gradients from z (FP32) and R; onto: the caller's buffers for d_prob and d_bias."""
+def gradients(call: Call, pair: Pair, z: Tensor, r: Tensor, owner: Tensor) -> Tensors:
+    """The gradients from z [M, width N] and R [M, N], both FP32."""
     act, gradient = pair
+    prob, dtype = call.given["prob"], call["c"].dtype
     g = gradient(z, r if prob is None else r * of_tokens(prob, owner)[:, None])
     d_c = g.to(dtype)
     found = {"d_c": d_c}
     if prob is not None:
-        found["d_prob"] = _added(onto[0], (act(z) * r).sum(-1))
-    if generate_dbias:
-        sums = [torch.where((owner == e)[:, None], g, 0.0).sum(0) for e in range(w1.shape[0])]
-        found["d_bias"] = _added(onto[1], torch.stack(sums))
-    found["d_x"] = product(d_c.float(), w1, owner).to(dtype)
+        found["d_prob"] = _added(call.given["d_prob_onto"], (act(z) * r).sum(-1))
+    if call.generate_dbias:
+        sums = [torch.where((owner == e)[:, None], g, 0.0).sum(0) for e in range(call.n.E)]
+        found["d_bias"] = _added(call.given["d_bias_onto"], torch.stack(sums))
+    found["d_x"] = product(d_c.float(), call["w1"], owner).to(dtype)
     return found
 
 

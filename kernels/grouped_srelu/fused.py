@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
 
 from kernels.grouped_srelu import refusal
-from kernels.grouped_srelu.arguments import Sizes, sizes
+from kernels.grouped_srelu.arguments import Sizes
 from kernels.grouped_srelu.backward import (
     grouped_srelu_backward,
     grouped_srelu_fold_bias,
     grouped_srelu_input_gradient,
 )
+from kernels.grouped_srelu.call import Call, Tensors
 from kernels.grouped_srelu.tiles import DEPTH, FEATURES, FOLDED, HIDDEN, ROWS, cut, row_tiles
-
-Tensors = dict[str, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A checked call: its tensors by name, its sizes, its options."""
-
-    given: dict[str, Tensor | None]
-    n: Sizes
-    generate_dbias: bool
-    clamp: float | None
-
-    @classmethod
-    def of(cls, given: dict[str, Tensor | None], generate_dbias: bool, clamp: float | None) -> Call:
-        """Raises as `arguments.sizes` does."""
-        return cls(given, sizes(given, generate_dbias=generate_dbias, clamp=clamp), generate_dbias, clamp)
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor = self.given[name]
-        assert tensor is not None
-        return tensor
-
-    @property
-    def weighted(self) -> bool:
-        """Whether there is a routing weight, and so a d_prob."""
-        return self.given["prob"] is not None
-
-    def start(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A new buffer with what the caller's holds: zeros where there is none."""
-        onto = self.given[name]
-        if onto is None:
-            return torch.zeros(shape, dtype=torch.float32, device=self["c"].device)
-        return torch.empty(shape, dtype=torch.float32, device=onto.device).copy_(onto)
-
 
 def vjp_atomic(
     c: Tensor, prob: Tensor | None, alpha: Tensor, w1: Tensor, w2: Tensor, tokens: Tensor, offsets: Tensor, *,
@@ -63,14 +26,14 @@ def vjp_atomic(
     Raises NotDeterministic where determinism is requested and more than one program adds to an address of d_prob or
     d_bias; `vjp_slots` can be had instead.
     """
-    call = Call.of(_named(locals()), generate_dbias, tanh_clamp_scale)
+    call = Call.of(locals())
     refusal.require("grouped_srelu.triton_atomic", call.n, weighted=call.weighted, biased=generate_dbias)
     return atomic_gradients(call)
 
 
 def atomic_gradients(call: Call) -> Tensors:
     """What `vjp_atomic` returns, without asking whether determinism is requested."""
-    found = empty_gradients(call)
+    found = call.begun()
     if call.n.empty:
         return found
     run_backward(call, found["d_c"], found.get("d_prob"), found.get("d_bias"), atomic=True)
@@ -84,13 +47,13 @@ def vjp_slots(
     generate_dbias: bool = True, tanh_clamp_scale: float | None = None,
 ) -> Tensors:  # fmt: skip
     """The gradients, d_prob and d_bias added up over slots in ascending order of N tiles and of row tiles."""
-    call = Call.of(_named(locals()), generate_dbias, tanh_clamp_scale)
+    call = Call.of(locals())
     return slot_gradients(call)
 
 
 def slot_gradients(call: Call) -> Tensors:
     """What `vjp_slots` returns."""
-    found, n = empty_gradients(call), call.n
+    found, n = call.begun(), call.n
     if n.empty:
         return found
     device = call["c"].device
@@ -104,18 +67,6 @@ def slot_gradients(call: Call) -> Tensors:
     run_input_gradient(call, found, prob_slots)
     if bias_slots is not None:
         fold_bias(call, bias_slots, found["d_bias"])
-    return found
-
-
-def empty_gradients(call: Call) -> Tensors:
-    """d_c and d_x zero where no token is, d_prob and d_bias as the caller's buffers are."""
-    n, c = call.n, call["c"]
-    found = {"d_c": torch.zeros((n.M, n.N), dtype=c.dtype, device=c.device)}
-    if call.weighted:
-        found["d_prob"] = call.start("d_prob_onto", (n.M,))
-    if call.generate_dbias:
-        found["d_bias"] = call.start("d_bias_onto", (n.E, n.N))
-    found["d_x"] = torch.zeros((n.M, n.H), dtype=c.dtype, device=c.device)
     return found
 
 
@@ -165,9 +116,3 @@ def experts(n: Sizes) -> dict[str, int]:
     """How the experts' rows are cut: the constants of every kernel here."""
     return {"E": n.E, "EXPERTS": triton.next_power_of_2(n.E), "ROWS": ROWS}
 
-
-_TENSORS = ("c", "prob", "alpha", "w1", "w2", "tokens", "offsets", "d_out", "d_prob_onto", "d_bias_onto")
-
-
-def _named(arguments: dict[str, Any]) -> dict[str, Tensor | None]:
-    return {name: arguments[name] for name in _TENSORS}
