@@ -47,6 +47,20 @@ class Reading(Protocol):
         Terms may round one by one before the sum, at the point `name` + ".terms".
         """
 
+    def matmul(self, name: str, a: Any, b: Any, *, onto: Any = None) -> Any:
+        """The matrix product a (..., m, k) @ b (..., k, n), batch axes broadcast, as the sum called `name`.
+
+        As `total` of its products over k, which are never held: for sums too long or too many to write out.
+        onto: a value of the product's shape that comes before the terms, as their first addend.
+        """
+
+    def scatter(self, name: str, terms: Any, index: Tensor, rows: int, *, onto: Any = None) -> Any:
+        """terms (N, ...) added into `rows` rows of zeros by index (N,) int64, as the sum called `name`: (rows, ...).
+
+        A negative index contributes nothing, whatever its terms hold; a repeated one adds each time.
+        onto: (rows, ...), what is added onto in place of zeros, as the first addend.
+        """
+
 
 @dataclass(frozen=True)
 class _Declared:

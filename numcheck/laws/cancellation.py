@@ -132,8 +132,8 @@ def _term_sizes(spec: KernelSpec, made: Sample, kept: dict[str, Tensor] | None) 
     recording = Recording()
     truth = read(spec.oracle, recording, made.exact(), kept)
     found: dict[str, Tensor] = {}
-    for name, (terms, dim) in recording.terms.items():
-        size = terms.abs().sum(dim)
+    for name, addends in recording.terms.items():
+        size = addends.size()
         if name in truth and size.shape == truth[name].shape:
             found[name] = size
     return found

@@ -14,7 +14,9 @@ from numcheck.contract import Policy
 from numcheck.errors import InvalidSpec
 from numcheck.oracle import Oracle, Output
 from numcheck.reading.derived import autograd
-from numcheck.reading.kinds import Emulation, Key, Noise, Radius, Spread, Truth
+from numcheck.reading.kinds import Radius, Truth
+from numcheck.reading.large import Spread
+from numcheck.reading.spreading import Emulation, Key, Noise
 from numcheck.reading.watch import unnamed
 
 # Jittered emulations behind a flip rate. Flips are rare (2^-16 of 16-bit results), so four suffice to tell none

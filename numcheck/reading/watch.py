@@ -1,12 +1,13 @@
 """Watch: which sums an oracle makes without naming them.
 
-A sum that goes through `read.total` has a declared tree, so its error can be drawn. A plain `x.sum()` or `a @ b` has
-not; its worst case is known (Ball), its spread is not.
+A sum that goes through `read.total`, `read.matmul` or `read.scatter` has a declared tree, so its error can be drawn.
+A plain `x.sum()` or `a @ b` has not; its worst case is known (Ball), its spread is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
@@ -33,6 +34,10 @@ SUMS = frozenset(
         "norm",
         "var",
         "std",
+        "index_add",
+        "index_put",
+        "scatter_add",
+        "scatter_reduce",
     }
 )
 
@@ -43,10 +48,23 @@ class _Watched(Truth):
     def __init__(self) -> None:
         self.adding = False
 
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
+    def total(self, *args: Any, **kwargs: Any) -> Any:
+        with self._named():
+            return super().total(*args, **kwargs)
+
+    def matmul(self, *args: Any, **kwargs: Any) -> Any:
+        with self._named():
+            return super().matmul(*args, **kwargs)
+
+    def scatter(self, *args: Any, **kwargs: Any) -> Any:
+        with self._named():
+            return super().scatter(*args, **kwargs)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
         self.adding = True
         try:
-            return super()._add(name, terms, dim)
+            yield
         finally:
             self.adding = False
 
@@ -66,7 +84,7 @@ class _Watching(TorchFunctionMode):
 
 
 def unnamed(oracle: Oracle, exact: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the summing functions that the oracle's forward and VJP call outside `read.total`."""
+    """Names of the summing functions that the oracle's forward and VJP call outside the reading's named sums."""
     reading = _Watched()
     with _Watching(reading) as watching:
         outputs = oracle.forward(reading, **oracle.for_forward(exact))
