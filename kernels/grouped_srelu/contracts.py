@@ -5,7 +5,7 @@ Totals and points are the oracle's: `dot` is the first GEMM, `g` the gradient in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kernels.grouped_srelu.tiles import FEATURES, ROWS, cut, row_tiles
@@ -48,6 +48,28 @@ def slots(case: Case) -> int:
     return prob + (4 * row_tiles(M, case["E"]) * N if case.fact("bias", True) else 0)
 
 
+def eager_workspace(width: int) -> Callable[[Case], int]:
+    """Bytes of temporaries of the eager backwards, at most; width: columns of c for a feature.
+
+    Everything is FP32: z and g [M, width N], R [M, N]. Beside them live, in the first GEMM, its sum, one expert's product
+    and their mix, FP32 copies of d_out and, of 16-bit data, of one expert's w2; in the epilogue four more of the size of
+    g; for d_bias one expert's rows of g and all sums twice; in the second GEMM a copy of d_c, [M, H] three times, one
+    expert's w1, and d_bias's sums. Finding the owners takes an integer for each row and expert.
+    """
+
+    def bytes_of(case: Case) -> int:
+        M, N, H, E = (case[name] for name in "MNHE")
+        sixteen = 0 if case.dtype == "fp32" else 1
+        r, g = 4 * M * N, 4 * M * N * width
+        first = g + 3 * r + 4 * M * H + sixteen * 4 * N * H
+        epilogue = g + r + 4 * g
+        bias = 2 * g + r + g + 2 * 4 * E * N * width
+        second = 2 * g + r + g + 4 * E * N * width + 3 * 4 * M * H + sixteen * 4 * N * width * H
+        return 8 * M * (E + 3) + max(first, epilogue, bias, second)
+
+    return bytes_of
+
+
 def four_bit(case: Case) -> str | None:
     """Why a Case's data would not reach a 4-bit GEMM unrounded, or None."""
     if case.regime in FOUR_BIT:
@@ -60,9 +82,9 @@ def _order(sums: OrderPromise, rows: OrderPromise = "single") -> Mapping[str, Or
 
 
 PROMISE = Contract(rounds=final_cast, accumulate={"": ANY}, dtypes=DTYPES, refuses=True)
-EAGER = replace(PROMISE, order={"d_c": "single"}, workspace=lambda case: 0)
+EAGER = replace(PROMISE, order={"d_c": "single"}, workspace=eager_workspace(1))
 ATOMIC = replace(PROMISE, order=_order("any"))
 SLOTS = replace(PROMISE, order=_order("fixed"), workspace=slots)
-EAGER_SWIGLU = replace(EAGER)
+EAGER_SWIGLU = replace(EAGER, workspace=eager_workspace(2))
 CUDNN_DSRELU = replace(PROMISE, order=_order("any"), accumulate={"": ANY, "d_bias": BF16_SUM}, legal=four_bit)
 CUDNN_DGLU = replace(PROMISE, order=_order("any"), accumulate={"": ANY, "d_bias": BF16_SUM}, dtypes=("bf16",))

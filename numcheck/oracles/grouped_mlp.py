@@ -17,7 +17,7 @@ backward returns. For the loss L with d_out = dL/dout and R[m, n] = A_e sum_h d_
 d_c is the gradient of z, as the reference kernels define it, so beta does not enter it a second time. Without prob
 the factor is 1 and there is no d_prob. d_prob and d_bias are added onto what the caller's buffers hold already, the
 gradient that other uses of prob and bias have left there: the identity outputs prob_onto and bias_onto, whose
-cotangents are these buffers, say so. Padding rows of d_c and d_x are zero, of d_prob the buffer's own value.
+cotangents are these buffers, say so. Padding rows of d_c and d_x are zero; those of d_prob keep what the buffer holds.
 
 Points: prob, act, dot (R before its scale), R, g (the gradient in the epilogue), d_c (as stored; it enters d_x),
 d_prob, d_bias, d_x. Totals: dot, d_prob, d_bias, d_x (and mlp in the forward).
@@ -93,14 +93,15 @@ class Rows:
 def forward(
     read: Reading, activation: Activation, c: Any, prob: Any, alpha: Any, w2: Any, rows: Rows, options: Options
 ) -> dict[str, Any]:
-    """{"out": (M, H)} from z = c (M, W), and prob_onto, bias_onto: prob and the zeros that stand for bias, as is."""
+    """{"out": (M, H)} from z = c (M, W), and prob_onto, bias_onto: tokens' prob and the zeros that stand for bias."""
     act = read.at("act", activation.value(read, rows.only(c), **options.activation))
     if prob is not None:
         act = act * read.at("prob", rows.only(prob))[:, None]
-    sums = read.total("mlp", rows.only(act[:, :, None] * w2[rows.expert]), 1)
+    sums = _multiplied(read, "mlp", act, rows.only(w2[rows.expert]))
     out = rows.only(activation.scale(alpha)[rows.expert][:, None] * sums)
     bias = rows.real.new_zeros((len(w2), c.shape[1]), dtype=c.dtype) if options.generate_dbias else None
-    return {"out": read.at("out", out), "prob_onto": prob, "bias_onto": bias}
+    used = None if prob is None else rows.only(prob)
+    return {"out": read.at("out", out), "prob_onto": used, "bias_onto": bias}
 
 
 def vjp(
@@ -118,10 +119,8 @@ def vjp(
     options: Options,
 ) -> dict[str, Any]:
     """d_c (M, W), d_x (M, H) from z = c (M, W) and d_out (M, H); d_prob (M,) and d_bias (E, W) with their buffers."""
-    import torch
-
     z = rows.only(c)
-    dot = read.at("dot", read.total("dot", rows.only(d_out[:, None, :] * w2[rows.expert]), -1))
+    dot = read.at("dot", _multiplied(read, "dot", rows.only(d_out), rows.only(w2[rows.expert]).mT))
     scaled = read.at("R", rows.only(activation.scale(alpha)[rows.expert][:, None] * dot))
     weighted = scaled if prob is None else scaled * read.at("prob", rows.only(prob))[:, None]
     g = read.at("g", activation.gradient(read, z, weighted, **options.activation))
@@ -131,11 +130,15 @@ def vjp(
         act = read.at("act", activation.value(read, z, **options.activation))
         found["d_prob"] = read.at("d_prob", read.total("d_prob", act * scaled, -1, onto=d_prob_onto))
     if d_bias_onto is not None:
-        mine = rows.owner == torch.arange(d_bias_onto.shape[0])[:, None]
-        terms = torch.where(mine[:, :, None], g[None], 0.0)
-        found["d_bias"] = read.at("d_bias", read.total("d_bias", terms, 1, onto=d_bias_onto))
-    found["d_x"] = read.at("d_x", read.total("d_x", rows.only(d_c[:, :, None] * w1[rows.expert]), 1))
+        total = read.scatter("d_bias", g, rows.owner, d_bias_onto.shape[0], onto=d_bias_onto)
+        found["d_bias"] = read.at("d_bias", total)
+    found["d_x"] = read.at("d_x", _multiplied(read, "d_x", d_c, rows.only(w1[rows.expert])))
     return found
+
+
+def _multiplied(read: Reading, name: str, left: Any, right: Any) -> Any:
+    """Each row of (M, K) by its own matrix of (M, K, J): (M, J)."""
+    return read.matmul(name, left[:, None, :], right)[:, 0]
 
 
 def twin(
@@ -145,15 +148,25 @@ def twin(
     """The forward in scalar arithmetic: nested lists in, nested lists out. act: a row of z -> a row of activations."""
     hidden = range(len(w2[0][0]))
     out = [[mp.mpf(0) for _ in hidden] for _ in z]
+    # Padding rows: zero in value, whatever prob holds there, and the identity in slope, so that the buffer stays.
+    used = None if prob is None else [p - plain(p) for p in prob]
     start = 0
     for e, (count, stop) in enumerate(zip(tokens, offsets, strict=True)):
         for m in range(start, start + count):
             row = [
-                z[m][j] + (bias[e][j] if bias else 0) + mp.fsum(x[m][h] * w1[e][j][h] for h in hidden) for j in range(len(z[m]))
+                value + (bias[e][j] if bias else 0) + mp.fsum(x[m][h] * w1[e][j][h] for h in hidden)
+                for j, value in enumerate(z[m])
             ]
             values = act(row)
+            if used is not None:
+                used[m] = prob[m]
             for h in hidden:
                 total = mp.fsum(value * w2[e][n][h] for n, value in enumerate(values))
                 out[m][h] = scale[e] * (total if prob is None else prob[m] * total)
         start = stop
-    return {"out": out, "prob_onto": prob, "bias_onto": bias}
+    return {"out": out, "prob_onto": used, "bias_onto": bias}
+
+
+def plain(x: Any) -> Any:
+    """The value of a number that may be differentiated."""
+    return getattr(x, "value", x)

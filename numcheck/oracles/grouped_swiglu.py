@@ -104,7 +104,7 @@ def twin(
 
     def scaled(value: Any, factor: Any) -> Any:
         # beta c in value and c in slope: what is differentiated is the scaled pre-activation.
-        return value + (_plain(factor) - 1) * _plain(value)
+        return value + (mlp.plain(factor) - 1) * mlp.plain(value)
 
     def act(row: list[Any]) -> list[Any]:
         found = []
@@ -117,10 +117,6 @@ def twin(
     owners = [e for e, stop in enumerate(offsets) for _ in range(stop - (offsets[e - 1] if e else 0))]
     z = [[scaled(value, beta[e]) for value in row] for e, row in zip(owners, c, strict=True)]
     return mlp.twin(mp, act, z, prob, [a * a for a in alpha], w1, w2, x, bias, tokens, offsets)
-
-
-def _plain(x: Any) -> Any:
-    return getattr(x, "value", x)
 
 
 def scalars(case: Case) -> dict[str, Fact]:
