@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from numcheck.capability import Device
 from numcheck.case import LAYOUTS, REGIMES, Case, Fact
 from numcheck.contract import Rounds
 from numcheck.errors import InvalidSpec
@@ -26,6 +27,10 @@ Masks = Callable[[Case, Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
 
 def _always(case: Case) -> bool:
     return True
+
+
+def _no_reason(case: Case) -> str | None:
+    return None
 
 
 def _no_scalars(case: Case) -> Mapping[str, Fact]:
@@ -66,18 +71,19 @@ class Reading(Protocol):
 class _Declared:
     """A tensor as an oracle declares it: its name, its dims (size names or numbers), its dtype ("data": the Case's).
 
+    dims and dtype may be functions of the Case; integer and bool dtypes are given by name.
     given: whether a Case has it. Where not, oracle, twin and kernels get None for it.
     """
 
     name: str
     dims: Dims
-    dtype: str = "data"
+    dtype: str | Callable[[Case], str] = "data"
     given: Callable[[Case], bool] = field(default=_always, kw_only=True)
 
     @property
     def whole(self) -> bool:
         """Whether its elements are integers or bools."""
-        return self.dtype in WHOLE
+        return not callable(self.dtype) and self.dtype in WHOLE
 
     @property
     def optional(self) -> bool:
@@ -92,7 +98,8 @@ class _Declared:
 
     def dtype_for(self, case: Case) -> str:
         """The dtype for `case`, with "data" resolved."""
-        return case.dtype if self.dtype == "data" else self.dtype
+        dtype = self.dtype(case) if callable(self.dtype) else self.dtype
+        return case.dtype if dtype == "data" else dtype
 
 
 @dataclass(frozen=True)
@@ -127,11 +134,17 @@ class CaseSpace:
     """Which Cases a problem has.
 
     sizes: name -> (smallest, largest) for drawing, both included; a size may also be an explicit tuple of
-      allowed values given under `choices`. facts: name -> allowed values, simplest (most teeth) first.
+      allowed values given under `choices`, where one listed several times is drawn as often. facts: name -> allowed
+      values, simplest (most teeth) first.
     edges: named Cases that always run under the edges law (empty, dead, boundary).
     grid: name -> values of a size, dtype, layout, offset, regime or fact: the named grid, taken whole where
       small and pairwise where large.
     tiny: Cases small enough for the mpmath twin, used by the certificate.
+    legal: why the problem has no such Case (sizes that contradict each other), or None.
+    light: sizes that add next to nothing to a Case's work, so that drawing does not count them.
+    once: Cases too large to be judged by every law: the edges law runs each one once, held to its radius.
+    note: what a reader must know of this space, for the ledger.
+    elsewhere: device -> the space there, where another size of Case is affordable; see `Oracle.on`.
     """
 
     sizes: Mapping[str, tuple[int, int]]
@@ -144,6 +157,11 @@ class CaseSpace:
     grid: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
     edges: tuple[Case, ...] = ()
     tiny: tuple[Case, ...] = ()
+    legal: Callable[[Case], str | None] = _no_reason
+    light: tuple[str, ...] = ()
+    once: tuple[Case, ...] = ()
+    note: str = ""
+    elsewhere: Mapping[Device, CaseSpace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -254,6 +272,11 @@ class Oracle:
     def batched(self, declared: _Declared) -> bool:
         """Whether axis 0 of an input, output or cotangent is the batch."""
         return bool(self.batch) and isinstance(declared.dims, tuple) and declared.dims[:1] == (self.batch,)
+
+    def on(self, device: Device) -> Oracle:
+        """This oracle with the Case space of `device`."""
+        space = self.space.elsewhere.get(device)
+        return self if space is None else replace(self, space=space)
 
     @property
     def results(self) -> tuple[Output, ...]:

@@ -117,7 +117,7 @@ class Recorded:
         """Saved outputs for a spec without a forward: the truth rounded once. None where its own forward makes them."""
         if spec.forward is not None or not spec.oracle.saved:
             return None
-        dtypes = {name: spec.oracle.result(name).dtype_for(drawn.case) for name in spec.oracle.saved}
+        dtypes = {name: spec.oracle.result(name).dtype_for(drawn.case) for name in spec.oracle.saved_for(drawn.case)}
         device = next(iter(drawn.inputs.values())).device
         return {name: cast(self.truth[name], dtype).to(device) for name, dtype in dtypes.items()}
 
@@ -136,7 +136,7 @@ def record(spec: KernelSpec, drawn: Sample) -> Recorded:
     return Recorded(truth, recording.terms)
 
 
-def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Tensor]) -> dict[str, Tensor]:
+def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Any]) -> dict[str, Any]:
     """The first rows of each tensor whose first axis is the batch; all of them where the Case is small."""
     oracle = spec.oracle
     declared: tuple[Input | Output, ...] = (*oracle.inputs, *oracle.cotangents)
@@ -145,7 +145,7 @@ def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Tensor]) -> dict[
     others = math.prod(value for name, value in case.sizes if name != oracle.batch)
     rows = max(1, ELEMENTS // max(1, others))
     batched = {d.name for d in declared if not callable(d.dims) and d.dims[:1] == (oracle.batch,)}
-    return {name: tensor[:rows].contiguous() if name in batched else tensor for name, tensor in exact.items()}
+    return {name: value[:rows].contiguous() if name in batched else value for name, value in exact.items()}
 
 
 @timed("judge")
@@ -153,7 +153,7 @@ def prove(spec: KernelSpec, case: Case, terms: Terms, evidence: Evidence) -> dic
     """One Proof for each output that `spec` computes. terms: those of `record` on the same Case."""
     return {
         output: prove_output(spec, case, terms, output, vouched(spec, case, output, evidence.footprints.get(output)))
-        for output in spec.judged
+        for output in spec.judged_for(case)
     }
 
 

@@ -5,5 +5,6 @@ from __future__ import annotations
 from numcheck.oracles.grouped_srelu import grouped_srelu
 from numcheck.oracles.grouped_swiglu import grouped_swiglu
 from numcheck.oracles.mhc_post import mhc_post
+from numcheck.oracles.sparse_mla import sparse_mla
 
-__all__ = ["grouped_srelu", "grouped_swiglu", "mhc_post"]
+__all__ = ["grouped_srelu", "grouped_swiglu", "mhc_post", "sparse_mla"]
