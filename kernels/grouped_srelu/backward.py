@@ -26,7 +26,8 @@ def _find(tile, tokens, offsets, tokens_e, offsets_e, E: tl.constexpr, EXPERTS: 
     expert = tl.sum((stops <= tile).to(tl.int32), 0)
     before = tl.sum(tl.where(e < expert, tiles, 0), 0)
     mine = tl.sum(tl.where(e == expert, count, 0), 0)
-    start = tl.load(offsets + (expert - 1) * offsets_e, mask=(expert > 0) & (expert < E), other=0)
+    ends = tl.load(offsets + e * offsets_e, mask=e < E, other=0)
+    start = tl.sum(tl.where(e == expert - 1, ends, 0), 0)
     first = start + (tile - before) * ROWS
     return tl.where(expert < E, expert, E), first, start + mine, before
 

@@ -9,13 +9,13 @@ from numcheck.case import Case, Fact
 from numcheck.contract import Rounding, Rounds
 from numcheck.oracle import Dims, Input, Output, Relation
 from numcheck.oracles import grouped_rows as rows
-from numcheck.sample import Counter, coefficient, cotangent, data
+from numcheck.sample import SPREAD, Counter, coefficient, cotangent, data
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FACTS: Mapping[str, tuple[Fact, ...]] = {
-    "rows": rows.PATTERNS,
+    "rows": rows.PATTERNS[:3],
     "prob": ("mixed", "none"),
     "bias": (True, False),
     "onto": ("zeros", "data"),
@@ -75,8 +75,15 @@ def buffer(case: Case, shape: tuple[int, ...], name: str) -> Tensor:
     return cotangent(case, name, shape)
 
 
+def scaling(case: Case, name: str) -> Tensor:
+    """alpha: on (0, 2), in the wide regime of magnitudes from 2^-8 to 2^8, so that experts differ in size."""
+    shape = (case["E"],)
+    values = coefficient(case, name, shape, 2.0)
+    return values * Counter(case.seed, name).powers(shape, -SPREAD, SPREAD) if case.regime == "wide" else values
+
+
 PROB = Input("prob", ("M",), "fp32", fill=routing, given=weighted, grad=False)
-ALPHA = Input("alpha", ("E",), "fp32", fill="gain", grad=False)
+ALPHA = Input("alpha", ("E",), "fp32", fill=scaling, grad=False)
 TOKENS = Input("tokens", ("E",), "int32", fill=rows.tokens_fill, grad=False)
 OFFSETS = Input("offsets", ("E",), "int32", fill=rows.offsets_fill, grad=False)
 
@@ -177,7 +184,7 @@ def edges(narrow: int, wide: int, **facts: Fact) -> tuple[Case, ...]:
     def case(M: int, N: int, H: int, E: int, dtype: str = "fp32", more: Mapping[str, Any] | None = None) -> Case:
         given = dict(more or {})
         plain = {name: given.pop(name) for name in ("regime", "layout", "offset", "seed") if name in given}
-        return Case.of(M=M, N=N, H=H, E=E, dtype=dtype, facts=facts | given, **plain)
+        return Case.of(E=E, N=N, M=M, H=H, dtype=dtype, facts=facts | given, **plain)
 
     return (
         case(0, narrow, 8, 2),
@@ -198,10 +205,10 @@ def tiny(N: int, **facts: Fact) -> tuple[Case, ...]:
     """Cases for the mpmath twin: each pattern of rows, with and without prob, d_bias and the options in `facts`."""
     plain = dict.fromkeys(facts, 0.0) | {}
     return (
-        Case.of(M=1, N=N, H=1, E=1, facts=plain),
-        Case.of(M=3, N=N, H=2, E=2, facts=plain | {"onto": "data"}, seed=1),
-        Case.of(M=5, N=N, H=2, E=3, regime="normal", facts=facts | {"rows": "padded", "onto": "data"}, seed=5),
-        Case.of(M=4, N=N, H=3, E=2, dtype="bf16", regime="mean4", facts=plain | {"prob": "none"}, seed=3),
-        Case.of(M=3, N=N, H=2, E=2, regime="normal", facts=facts | {"rows": "last empty", "bias": False}, seed=4),
-        Case.of(M=2, N=N, H=2, E=1, regime="integers", facts=plain | {"onto": "data"}, seed=5),
+        Case.of(E=1, N=N, M=1, H=1, facts=plain),
+        Case.of(E=2, N=N, M=3, H=2, facts=plain | {"onto": "data"}, seed=1),
+        Case.of(E=3, N=N, M=5, H=2, regime="normal", facts=facts | {"rows": "padded", "onto": "data"}, seed=5),
+        Case.of(E=2, N=N, M=4, H=3, dtype="bf16", regime="mean4", facts=plain | {"prob": "none"}, seed=3),
+        Case.of(E=2, N=N, M=3, H=2, regime="normal", facts=facts | {"rows": "last empty", "bias": False}, seed=4),
+        Case.of(E=1, N=N, M=2, H=2, regime="integers", facts=plain | {"onto": "data"}, seed=5),
     )

@@ -96,7 +96,7 @@ def scalars(case: Case) -> dict[str, Fact]:
 
 def _cancels(k: int) -> Cancellation:
     """d_prob = (1 + 2^-k) - 1: R of the first feature keeps a bit that an early rounding loses."""
-    case = Case.of(M=1, N=2, H=2, E=1, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=k)
+    case = Case.of(E=1, N=2, M=1, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=k)
     values = {
         "c": [[1.0, 1.0]],
         "prob": [1.0],
@@ -111,9 +111,9 @@ def _cancels(k: int) -> Cancellation:
 
 
 _SPACE = CaseSpace(
-    sizes={"M": (1, 300), "N": (1, 1024), "H": (1, 64), "E": (1, 4)},
+    sizes={"E": (1, 4), "N": (1, 1024), "M": (1, 300), "H": (1, 64)},
     facts={**cases.FACTS, "clamp": (0.0, 4.0)},
-    grid={"N": cases.WIDTHS, "H": (1, 16), "E": (1, 3), **cases.GRID, "clamp": (0.0, 4.0)},
+    grid={"E": (1, 3), "N": cases.WIDTHS, "H": (1, 16), **cases.GRID, "clamp": (0.0, 4.0)},
     edges=(*cases.edges(65, 513, clamp=0.0), *cases.edges(65, 513, clamp=4.0)[5:7]),
     tiny=cases.tiny(3, clamp=2.0),
 )

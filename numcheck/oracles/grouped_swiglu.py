@@ -30,6 +30,9 @@ from numcheck.oracles import grouped_mlp as mlp
 
 BLOCK = 32
 WIDTH = 2
+# With beta below 2, gate stays within 60: further out sigmoid underflows in FP32 (at -88), and what it is multiplied by
+# may be large enough for the exact product to matter, which no kernel in FP32 can return.
+LARGEST = 30.0
 
 
 def halves(z: Any) -> tuple[Any, Any]:
@@ -125,14 +128,14 @@ def scalars(case: Case) -> dict[str, Fact]:
 
 
 def _fill(case: Case, name: str) -> Any:
-    return cases.with_zeros(case, name, (case["M"], WIDTH * case["N"]))
+    return cases.with_zeros(case, name, (case["M"], WIDTH * case["N"])).clamp(-LARGEST, LARGEST)
 
 
 _SPACE = CaseSpace(
-    sizes={"M": (1, 300), "N": (BLOCK, 1024), "H": (1, 64), "E": (1, 4)},
+    sizes={"E": (1, 4), "N": (BLOCK, 1024), "M": (1, 300), "H": (1, 64)},
     choices={"N": (32, 64, 256, 288, 384, 544, 768, 1024)},
     facts=cases.FACTS,
-    grid={"N": (256, 288, 384, 512, 768, 1024), "H": (1, 16), "E": (1, 3), **cases.GRID},
+    grid={"E": (1, 3), "N": (256, 288, 384, 512, 768, 1024), "H": (1, 16), **cases.GRID},
     edges=cases.edges(64, 544),
     tiny=cases.tiny(BLOCK),
 )
