@@ -56,7 +56,5 @@ def vjp(
         "beta_tensor": beta.contiguous(),
         "act_func": "dswiglu",
     }
-    if prob is None:
-        arguments |= {"prob_tensor": None, "dprob_tensor": None}
     made = frontend.call(KERNEL, frontend.wrapper(NAME), arguments, request, upgrade=UPGRADE, unsupported=UNSUPPORTED)
     return aligned.collected(made)

@@ -292,7 +292,7 @@ FAULTS: tuple[Fault, ...] = (
     _fault("edges", EAGER, padding_multiplied_away, "tile-ai/tilelang #1939, #894 (faults.md 47)"),
     _fault("accuracy", SLOTS, padding_counted, "AMD-AGI/Primus-Turbo #397 (faults.md 30)"),
     _fault("edges", SLOTS, fold_mixes_experts, "cudnn-frontend 1.32.0: the fold is a one-hot product"),
-    _fault("accuracy", SLOTS, fold_by_differences, "cudnn-frontend 1.32.0: why its fold is no difference of sums"),
+    _fault("edges", SLOTS, fold_by_differences, "cudnn-frontend 1.32.0: why its fold is no difference of sums"),
     _fault("accuracy", SLOTS, bias_rounded_at_every_tile, "cudnn-frontend 1.32.0: bf16 red.add at every M tile"),
     _fault("edges", ATOMIC, unzeroed_sums, "kernel_semantics.md 4.1: the buffer must be zeroed"),
     _fault("accuracy", SLOTS, buffers_overwritten, "TransformerEngine #1488, #2769 (faults.md 117)"),

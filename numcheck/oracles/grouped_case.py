@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FACTS: Mapping[str, tuple[Fact, ...]] = {
-    "rows": rows.PATTERNS[:3],
+    "rows": ("full", "padded", "last empty"),
     "prob": ("mixed", "none"),
     "bias": (True, False),
     "onto": ("zeros", "data"),
 }
+# Drawn regimes; zeros and ones have nothing to sum, and stand among the edges.
+REGIMES = ("wide", "normal", "mean4", "cancelling", "integers")
 # One column off a tile of 256 either way, a tile and a half, and one to four whole tiles.
 WIDTHS = (255, 257, 384, 512, 768, 1024)
 GRID: Mapping[str, tuple[Fact, ...]] = {

@@ -136,6 +136,7 @@ _SPACE = CaseSpace(
     choices={"N": (32, 64, 256, 288, 384, 544, 768, 1024)},
     facts=cases.FACTS,
     grid={"E": (1, 3), "N": (256, 288, 384, 512, 768, 1024), "H": (1, 16), **cases.GRID},
+    regimes=cases.REGIMES,
     edges=cases.edges(64, 544),
     tiny=cases.tiny(BLOCK),
 )
