@@ -11,6 +11,8 @@ from torch import Tensor
 
 # Numbers kept at most; the relative error of a count beyond it is about 1.2 / sqrt(KEPT), 0.5 %.
 KEPT = 2**16
+# Numbers hashed at a time: what is sorted is what a stretch leaves, which soon is little.
+STRETCH = 2**20
 # The finaliser of splitmix64: every bit of the number reaches every bit of its hash.
 _SHIFTS = ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1))
 
@@ -24,14 +26,14 @@ class Distinct:
 
     def add(self, values: Tensor) -> None:
         """See more numbers, of any shape and device."""
-        raw = (values + 0.0).flatten().view(torch.int64)
-        hashed = _hash(raw)
-        fresh = torch.unique(hashed[self._ends(hashed)])
-        kept = fresh if self._kept is None else torch.unique(torch.cat([self._kept, fresh]))
-        while kept.numel() > KEPT:
-            self._zeros += 1
-            kept = kept[self._ends(kept)]
-        self._kept = kept
+        for some in torch.split((values + 0.0).flatten().view(torch.int64), STRETCH):
+            hashed = _hash(some)
+            fresh = hashed[self._ends(hashed)]
+            kept = torch.unique(fresh if self._kept is None else torch.cat([self._kept, fresh]))
+            while kept.numel() > KEPT:
+                self._zeros += 1
+                kept = kept[self._ends(kept)]
+            self._kept = kept
 
     @property
     def count(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from numcheck.clock import timed
 from numcheck.distinct import Distinct
 from numcheck.ulp import format_of, ulp
 
@@ -209,55 +210,64 @@ class Part:
         self.figures, self.start = figures, start
         self.got, self.truth, self.emulation, self.radius = got, truth, emulation, radius
         self.plain = torch.isfinite(truth) & torch.isfinite(emulation) & torch.isfinite(got)
-        self.sign = torch.sign(truth)
+        # Most often every element is plain, and then much need not be looked at.
+        self.ordinary = bool(self.plain.all())
+        self.sign = self._over_plain(torch.sign(truth))
         self.moved = torch.zeros_like(self.plain)
         self.flips = torch.zeros_like(truth, dtype=torch.int32) if figures.rounded else None
         self.away = emulation != truth
 
+    @timed("judge")
     def draw(self, number: int, noise: Tensor) -> None:
         """The `number`-th noise draw of this stretch."""
-        drawn = torch.where(self.plain, noise - self.truth, 0.0)
+        drawn = self._over_plain(noise - self.truth)
         self.figures.draw_squares[number] += float(drawn.square().sum())
-        self.figures.draw_leans[number] += float((drawn * self.sign).nansum())
+        self.figures.draw_leans[number] += float((drawn * self.sign).sum())
         self.moved |= drawn != 0
-        self.away |= noise != self.truth
+        self.away |= self.moved if self.ordinary else noise != self.truth
 
+    @timed("judge")
     def jitter(self, number: int, jittered: Tensor) -> None:
         """The `number`-th jittered emulation of this stretch."""
-        flipped = differing(jittered, self.emulation)
+        flipped = jittered != self.emulation if self.ordinary else differing(jittered, self.emulation)
         self.figures.flips_by_run[number] += int(flipped.sum())
         if self.flips is not None:
             self.flips += flipped
         self.away |= jittered != self.truth
 
+    @timed("judge")
     def close(self) -> None:
         """Count what needs no draw, and what needed all of them."""
         f, truth, emulation = self.figures, self.truth, self.emulation
-        wrong, differs = self._wrong(), differing(self.got, emulation)
-        error = torch.where(self.plain, self.got - truth, 0.0)
-        off = torch.where(self.plain, self.got - emulation, 0.0)
+        wrong = self._wrong()
+        differs = self.got != emulation if self.ordinary else differing(self.got, emulation)
+        error, off = self._over_plain(self.got - truth), self._over_plain(self.got - emulation)
         f.nonzero += int((truth != 0).sum())
-        f.finite += int(torch.isfinite(truth).sum())
-        f.nan += int(torch.isnan(truth).sum())
+        f.finite += truth.numel() if self.ordinary else int(torch.isfinite(truth).sum())
+        f.nan += 0 if self.ordinary else int(torch.isnan(truth).sum())
         f.emulated += int((emulation != 0).sum())
         f.wrong += int(wrong.sum())
         f.differ += int(differs.sum())
         f.inexact += int(self.away.sum())
         f.plain += int(self.plain.sum())
         f.rounds += int(self.moved.sum())
-        f.truth_square += float(torch.where(self.plain, truth, 0.0).square().sum())
+        f.truth_square += float(self._over_plain(truth).square().sum())
         f.error_square += float(error.square().sum())
         f.off_square += float(off.square().sum())
-        f.error_lean += float((error * self.sign).nansum())
-        f.ulps = larger(f.ulps, _max(off.abs() / ulp(torch.where(self.plain, emulation, 0.0), f.grid)))
+        f.error_lean += float((error * self.sign).sum())
+        if bool(differs.any()):
+            f.ulps = larger(f.ulps, _max(off.abs() / ulp(self._over_plain(emulation), f.grid)))
         if not f.rounded:
-            f.ulp_square += float(ulp(truth, f.grid).square().masked_fill(~self.plain, 0.0).sum())
+            f.ulp_square += float(self._over_plain(ulp(truth, f.grid).square()).sum())
         f.values.add(truth[self.moved].abs())
         slack = self._slack(error)
         f.slack = larger(f.slack, _max(slack))
         if f.blocks is not None and self.flips is not None:
             f.blocks.add(differs, self.flips, self.start)
         self._worst(wrong, slack, off)
+
+    def _over_plain(self, values: Tensor) -> Tensor:
+        return values if self.ordinary else torch.where(self.plain, values, 0.0)
 
     def _slack(self, error: Tensor) -> Tensor:
         """|error| / radius of every plain element, 0/0 being 0: above 1 is beyond the ceiling."""
@@ -271,6 +281,8 @@ class Part:
         return torch.where(error == 0, 0.0, error.abs() / self.radius)
 
     def _wrong(self) -> Tensor:
+        if self.ordinary:
+            return torch.zeros_like(self.plain)
         radius = torch.full_like(self.truth, math.inf) if self.radius is None else self.radius
         return wrong(self.got, self.truth, self.emulation, radius, self.figures.grid)
 

@@ -95,7 +95,10 @@ def _sizes(oracle: Oracle, reading: Truth, exact: Mapping[str, Any]) -> list[int
     """The number of elements of every tensor that a walk makes on its way."""
     weighing = _Weighing()
     with weighing:
-        walk(oracle, reading, exact, None)
+        results = walk(oracle, reading, exact, None)
+    for name in oracle.partial:
+        if name in results:
+            reading.keep(name, results[name])
     return weighing.sizes
 
 

@@ -111,7 +111,7 @@ class Spreading(Declared):
         if mean is not None:
             total = total + mean
         if deviation is not None:
-            total = total + self._draws.normal(deviation).mul_(deviation)
+            total = torch.addcmul(total, self._draws.normal(deviation), deviation)
         return total
 
     def _made(self, total: Tensor) -> Tensor:
