@@ -18,6 +18,7 @@ Points beside grouped_mlp's: t.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from numcheck.case import Case, Fact
@@ -94,24 +95,39 @@ def scalars(case: Case) -> dict[str, Fact]:
     return {"generate_dbias": cases.biased(case)} | ({"tanh_clamp_scale": clamp} if clamp else {})
 
 
-def _cancels(k: int) -> Cancellation:
+def _named(name: str, seed: int, exact: Mapping[str, Any], **values: Any) -> Cancellation:
+    """One row of two features and two hidden columns, with c, prob and alpha of 1."""
+    case = Case.of(E=1, N=2, M=1, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=seed)
+    ones = {"c": [[1.0, 1.0]], "prob": [1.0], "alpha": [1.0], "d_prob_onto": [0.0], "d_bias_onto": [[0.0, 0.0]]}
+    return Cancellation(name, case, values=ones | values, exact=exact)
+
+
+def _in_the_sum(k: int) -> Cancellation:
     """d_prob = (1 + 2^-k) - 1: R of the first feature keeps a bit that an early rounding loses."""
-    case = Case.of(E=1, N=2, M=1, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=k)
-    values = {
-        "c": [[1.0, 1.0]],
-        "prob": [1.0],
-        "alpha": [1.0],
-        "w1": [[[1.0, 0.0], [1.0, 0.0]]],
-        "w2": [[[1.0, 1.0], [-1.0, 0.0]]],
-        "d_out": [[1.0, 2.0**-k]],
-        "d_prob_onto": [0.0],
-        "d_bias_onto": [[0.0, 0.0]],
-    }
-    return Cancellation(f"2^-{k}", case, values=values, exact={"d_prob": [2.0**-k]})
+    return _named(
+        f"d_prob, 2^-{k}",
+        k,
+        {"d_prob": [2.0**-k]},
+        w1=[[[1.0, 0.0], [1.0, 0.0]]],
+        w2=[[[1.0, 1.0], [-1.0, 0.0]]],
+        d_out=[[1.0, 2.0**-k]],
+    )
+
+
+def _in_the_gemms() -> Cancellation:
+    """R = ((1 + 2^-7) - 1, 1) in the first GEMM, so d_c = (2^-6, 2); in the second d_x = 1 - (1 - 2^-8) = 2^-8."""
+    return _named(
+        "both GEMMs",
+        0,
+        {"d_c": [[2.0**-6, 2.0]], "d_bias": [[2.0**-6, 2.0]], "d_x": [[2.0**-8, 0.0]]},
+        w1=[[[64.0, 0.0], [-(1.0 - 2.0**-8) / 2, 0.0]]],
+        w2=[[[1.0, -1.0], [0.0, 1.0]]],
+        d_out=[[1.0 + 2.0**-7, 1.0]],
+    )
 
 
 _SPACE = CaseSpace(
-    sizes={"E": (1, 4), "N": (1, 1024), "M": (1, 300), "H": (1, 64)},
+    sizes={"E": (1, 4), "N": (1, 1024), "M": (4, 300), "H": (1, 64)},
     facts={**cases.FACTS, "clamp": (0.0, 4.0)},
     grid={"E": (1, 3), "N": cases.WIDTHS, "H": (1, 16), **cases.GRID, "clamp": (0.0, 4.0)},
     regimes=cases.REGIMES,
@@ -139,7 +155,7 @@ grouped_srelu = Oracle(
     scalars=scalars,
     ignored=cases.ignored,
     policies=cases.policies("t"),
-    cancellations=tuple(_cancels(k) for k in (8, 10, 12)),
+    cancellations=(*(_in_the_sum(k) for k in (8, 10, 12)), _in_the_gemms()),
     relations=(cases.turned_rows(), cases.turned_features(1, 1)),
     source="arXiv 2109.08668; cudnn-frontend 1.32.0 grouped GEMM dSReLU; derived in this file and in grouped_mlp",
 )

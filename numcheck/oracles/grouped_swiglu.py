@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Any
 
 from numcheck.case import Case, Fact
-from numcheck.oracle import CaseSpace, Input, Oracle, Reading
+from numcheck.oracle import Cancellation, CaseSpace, Input, Oracle, Reading
 from numcheck.oracles import grouped_case as cases
 from numcheck.oracles import grouped_mlp as mlp
 
@@ -131,8 +131,31 @@ def _fill(case: Case, name: str) -> Any:
     return cases.with_zeros(case, name, (case["M"], WIDTH * case["N"])).clamp(-LARGEST, LARGEST)
 
 
+def _in_the_gemms() -> Cancellation:
+    """gate 0 and up 2 in two features: s = 1/2, d_gate = R = ((1 + 2^-7) - 1, 1), d_x = 1 - (1 - 2^-8) = 2^-8.
+
+    All is exact. d_prob is a sum of zeros, as act is 0 where gate is.
+    """
+    case = Case.of(E=1, N=BLOCK, M=1, H=2, dtype="bf16", regime="cancelling")
+    none = [0.0] * (2 * BLOCK)
+    gates = [2.0**-7, 1.0, *none[2:]]
+    values = {
+        "c": [[*none[:BLOCK], 2.0, 2.0, *none[BLOCK + 2 :]]],
+        "prob": [1.0],
+        "alpha": [1.0],
+        "beta": [1.0],
+        "w1": [[[128.0, 0.0], [-(1.0 - 2.0**-8), 0.0], *([0.0, 0.0] for _ in none[2:])]],
+        "w2": [[[1.0, -1.0], [0.0, 1.0], *([0.0, 0.0] for _ in none[2:BLOCK])]],
+        "d_out": [[1.0 + 2.0**-7, 1.0]],
+        "d_prob_onto": [0.0],
+        "d_bias_onto": [none],
+    }
+    exact = {"d_c": [gates], "d_bias": [gates], "d_x": [[2.0**-8, 0.0]]}
+    return Cancellation("both GEMMs", case, values=values, exact=exact)
+
+
 _SPACE = CaseSpace(
-    sizes={"E": (1, 4), "N": (BLOCK, 1024), "M": (1, 300), "H": (1, 64)},
+    sizes={"E": (1, 4), "N": (BLOCK, 1024), "M": (4, 300), "H": (1, 64)},
     choices={"N": (32, 64, 256, 288, 384, 544, 768, 1024)},
     facts=cases.FACTS,
     grid={"E": (1, 3), "N": (256, 288, 384, 512, 768, 1024), "H": (1, 16), **cases.GRID},
@@ -162,6 +185,7 @@ grouped_swiglu = Oracle(
     scalars=scalars,
     ignored=cases.ignored,
     policies=cases.policies("s", "z"),
+    cancellations=(_in_the_gemms(),),
     relations=(cases.turned_rows(), cases.turned_features(WIDTH, BLOCK)),
     source="arXiv 2002.05202; cudnn-frontend 1.32.0 grouped GEMM dGLU; derived in this file and in grouped_mlp",
 )
