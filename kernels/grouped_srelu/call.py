@@ -29,7 +29,7 @@ class Call:
     def of(cls, arguments: Mapping[str, Any], *, width: int = 1) -> Call:
         """From the arguments of a backward by name. Raises as `arguments.sizes` does."""
         given = {name: arguments[name] for name in TENSORS if name in arguments}
-        biased, clamp = arguments["generate_dbias"], arguments.get("tanh_clamp_scale")
+        biased, clamp = arguments.get("generate_dbias", True), arguments.get("tanh_clamp_scale")
         n = sizes(given, width=width, generate_dbias=biased, clamp=clamp)
         return cls(given, n, biased, clamp)
 

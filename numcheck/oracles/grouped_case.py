@@ -69,12 +69,17 @@ def routing(case: Case, name: str) -> Tensor:
 
 
 def buffer(case: Case, shape: tuple[int, ...], name: str) -> Tensor:
-    """What the caller's d_prob or d_bias holds already: zeros, or a gradient in the Case's regime."""
+    """What the caller's d_prob or d_bias holds already: zeros, or a gradient in the Case's regime.
+
+    In the wide regime it is as large as the sums are, products of four or five values: a smaller one would be lost
+    in them, and a sum onto it show no order.
+    """
     import torch
 
     if case.fact("onto", "zeros") == "zeros":
         return torch.zeros(shape, dtype=torch.float64)
-    return cotangent(case, name, shape)
+    values = cotangent(case, name, shape)
+    return values * Counter(case.seed, name).powers(shape, 0, 4 * SPREAD) if case.regime == "wide" else values
 
 
 def scaling(case: Case, name: str) -> Tensor:
