@@ -14,10 +14,11 @@ from numcheck.sample import SPREAD, Counter, coefficient, cotangent, data
 if TYPE_CHECKING:
     from torch import Tensor
 
+# A value that is listed several times is drawn as often: without prob or bias there is a sum less to judge.
 FACTS: Mapping[str, tuple[Fact, ...]] = {
     "rows": ("full", "padded", "last empty"),
-    "prob": ("mixed", "none"),
-    "bias": (True, False),
+    "prob": ("mixed", "mixed", "mixed", "none"),
+    "bias": (True, True, True, False),
     "onto": ("zeros", "data"),
 }
 # Drawn regimes; zeros and ones have nothing to sum, and stand among the edges.
@@ -191,7 +192,7 @@ def edges(narrow: int, wide: int, **facts: Fact) -> tuple[Case, ...]:
     def case(M: int, N: int, H: int, E: int, dtype: str = "fp32", more: Mapping[str, Any] | None = None) -> Case:
         given = dict(more or {})
         plain = {name: given.pop(name) for name in ("regime", "layout", "offset", "seed") if name in given}
-        return Case.of(E=E, N=N, M=M, H=H, dtype=dtype, facts=facts | given, **plain)
+        return Case.of(E=E, M=M, N=N, H=H, dtype=dtype, facts=facts | given, **plain)
 
     return (
         case(0, narrow, 8, 2),
@@ -212,10 +213,10 @@ def tiny(N: int, **facts: Fact) -> tuple[Case, ...]:
     """Cases for the mpmath twin: each pattern of rows, with and without prob, d_bias and the options in `facts`."""
     plain = dict.fromkeys(facts, 0.0) | {}
     return (
-        Case.of(E=1, N=N, M=1, H=1, facts=plain),
-        Case.of(E=2, N=N, M=3, H=2, facts=plain | {"onto": "data"}, seed=1),
-        Case.of(E=3, N=N, M=5, H=2, regime="normal", facts=facts | {"rows": "padded", "onto": "data"}, seed=5),
-        Case.of(E=2, N=N, M=4, H=3, dtype="bf16", regime="mean4", facts=plain | {"prob": "none"}, seed=3),
-        Case.of(E=2, N=N, M=3, H=2, regime="normal", facts=facts | {"rows": "last empty", "bias": False}, seed=4),
-        Case.of(E=1, N=N, M=2, H=2, regime="integers", facts=plain | {"onto": "data"}, seed=5),
+        Case.of(E=1, M=1, N=N, H=1, facts=plain),
+        Case.of(E=2, M=3, N=N, H=2, facts=plain | {"onto": "data"}, seed=1),
+        Case.of(E=3, M=5, N=N, H=2, regime="normal", facts=facts | {"rows": "padded", "onto": "data"}, seed=5),
+        Case.of(E=2, M=4, N=N, H=3, dtype="bf16", regime="mean4", facts=plain | {"prob": "none"}, seed=3),
+        Case.of(E=2, M=3, N=N, H=2, regime="normal", facts=facts | {"rows": "last empty", "bias": False}, seed=4),
+        Case.of(E=1, M=2, N=N, H=2, regime="integers", facts=plain | {"onto": "data"}, seed=5),
     )

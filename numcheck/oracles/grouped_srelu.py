@@ -97,7 +97,7 @@ def scalars(case: Case) -> dict[str, Fact]:
 
 def _named(name: str, seed: int, exact: Mapping[str, Any], **values: Any) -> Cancellation:
     """One row of two features and two hidden columns, with c, prob and alpha of 1."""
-    case = Case.of(E=1, N=2, M=1, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=seed)
+    case = Case.of(E=1, M=1, N=2, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=seed)
     ones = {"c": [[1.0, 1.0]], "prob": [1.0], "alpha": [1.0], "d_prob_onto": [0.0], "d_bias_onto": [[0.0, 0.0]]}
     return Cancellation(name, case, values=ones | values, exact=exact)
 
@@ -127,7 +127,7 @@ def _in_the_gemms() -> Cancellation:
 
 
 _SPACE = CaseSpace(
-    sizes={"E": (1, 4), "N": (1, 1024), "M": (4, 300), "H": (1, 64)},
+    sizes={"E": (1, 4), "M": (4, 300), "N": (1, 1024), "H": (1, 64)},
     facts={**cases.FACTS, "clamp": (0.0, 4.0)},
     grid={"E": (1, 3), "N": cases.WIDTHS, "H": (1, 16), **cases.GRID, "clamp": (0.0, 4.0)},
     regimes=cases.REGIMES,
