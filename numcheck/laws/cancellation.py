@@ -139,9 +139,14 @@ def _term_sizes(spec: KernelSpec, made: Sample, kept: dict[str, Tensor] | None) 
     found: dict[str, Tensor] = {}
     for name, addends in recording.terms.items():
         size = addends.size()
-        if name in truth and size.shape == truth[name].shape:
-            found[name] = size
+        # Axes of length 1 do not count: a row times its own matrix makes (rows, 1, columns) of an output's elements.
+        if name in truth and _long(size) == _long(truth[name]):
+            found[name] = size.reshape(truth[name].shape)
     return found
+
+
+def _long(tensor: Tensor) -> list[int]:
+    return [n for n in tensor.shape if n != 1]
 
 
 def _exact(named: Cancellation | None) -> dict[str, Tensor]:
