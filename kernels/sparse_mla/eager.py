@@ -134,7 +134,7 @@ def _logits(q: Tensor, chunk: _Chunk, scale: float) -> Tensor:
 
 
 def _add_by_row(sums: Tensor, shares: Tensor, rows: Tensor) -> None:
-    """Add each of `shares` [N, D] to its row of `sums` [rows, D], a row's shares in order; rows beyond it are dropped."""
+    """Add each of `shares` [N, D] to its row of `sums` [rows, D], in order; rows beyond it are dropped."""
     ordered, order = torch.sort(rows, stable=True)
     bounds = torch.searchsorted(ordered, torch.arange(len(sums) + 1, device=rows.device))
     sums += torch.segment_reduce(shares[order], "sum", offsets=bounds, initial=0)
