@@ -1,0 +1,20 @@
+"""The cuDNN specs of sparse MLA: importable everywhere, run where `cudnn_probe` says so."""
+
+from __future__ import annotations
+
+from kernels.sparse_mla import cudnn_contracts, cudnn_stock
+from numcheck import KernelSpec
+from numcheck.oracles import sparse_mla as oracle
+
+STOCK = KernelSpec(
+    "sparse_mla.cudnn_stock",
+    oracle,
+    vjp=cudnn_stock.vjp,
+    contract=cudnn_contracts.STOCK,
+    must_run=("*FlashAttentionDSABackwardSm90*",),
+    capability=cudnn_stock.capability,
+    writers=cudnn_contracts.writers,
+    doc="the installed cuDNN front-end's SM90 backward; d_kv and d_sink by float atomics",
+)
+
+SPECS: tuple[KernelSpec, ...] = (STOCK,)
