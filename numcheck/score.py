@@ -26,7 +26,7 @@ from numcheck.profile import Profile
 from numcheck.shrink import judged
 from numcheck.spec import KernelSpec
 from numcheck.suspect import Score, Suspect
-from numcheck.trials import DRAWN, LARGEST, Trial, ordered, trials
+from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, trials
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 # Killing Cases of a function that go before all others: more would cost a survivor little and a kill much.
@@ -98,7 +98,9 @@ class Scorer:
         if (id(honest), law) not in self.lists:
             laws = LAWS if not law or self.every else (_law(law),)
             drawn, largest = (self.profile.examples, math.inf) if law else (DRAWN, self.largest)
-            self.lists[id(honest), law] = trials(honest, laws, self.profile, drawn=drawn, largest=largest)
+            found = trials(honest, laws, self.profile, drawn=drawn, largest=largest)
+            # Who asks for other sizes than the usual ones is given all of them.
+            self.lists[id(honest), law] = affordable(found) if not law and largest == LARGEST else found
         return self.lists[id(honest), law]
 
     def honest(self, spec: KernelSpec, trial: Trial) -> Verdict:

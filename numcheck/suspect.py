@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from numcheck.capability import Device, Unavailable
 from numcheck.case import Case
+from numcheck.errors import InvalidSpec
 from numcheck.mutate import Mutant, built
-from numcheck.reasons import Reason
+from numcheck.mutate import mutants as mutants_of
+from numcheck.reasons import Reason, reasons
 from numcheck.spec import Fault, KernelSpec
 
 # KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a written
@@ -113,3 +116,45 @@ class Score:
         if self.suspect.reason is not None:
             row |= {"claim": self.suspect.reason.claim, "reason": self.suspect.reason.why}
         return row
+
+
+def suspects(
+    specs: Sequence[KernelSpec],
+    faults: Sequence[Fault] = (),
+    *,
+    mutants: bool = True,
+    device: Device = "cpu",
+    keyword: str = "",
+) -> tuple[tuple[Suspect, ...], tuple[str, ...]]:
+    """The declared faults and the mutants of `specs`; and one sentence for each spec or reason that gave none.
+
+    keyword: only those whose kernel or id has it in its name. Mutants of one function stand together, under each spec
+    that runs it, so that what killed one is tried on the next. Raises InvalidSpec for reasons that cannot be read.
+    """
+    found = [Suspect(fault.honest, fault=fault) for fault in faults]
+    made: list[Suspect] = []
+    notes: list[str] = []
+    for spec in specs if mutants else ():
+        missing = spec.available(device)
+        if isinstance(missing, Unavailable):
+            notes.append(f"{spec.name} cannot run here, so it has no mutants: {missing.reason}")
+            continue
+        try:
+            made += [Suspect(spec, mutant=mutant) for mutant in mutants_of(spec, device)]
+        except InvalidSpec as error:
+            notes.append(str(error))
+    known = reasons(s.mutant.file for s in made if s.mutant is not None)
+    made = [replace(suspect, reason=known.get(suspect.id)) for suspect in made]
+    notes += _stale(known, made)
+    units = {suspect.unit: place for place, suspect in reversed(list(enumerate(made)))}
+    ids = {suspect.id: place for place, suspect in reversed(list(enumerate(made)))}
+    made.sort(key=lambda s: (units[s.unit], ids[s.id]))
+    return tuple(s for s in (*found, *made) if keyword in s.id or keyword in s.spec), tuple(notes)
+
+
+def _stale(known: Mapping[str, Reason], made: Sequence[Suspect]) -> list[str]:
+    """Reasons for mutants of these functions that are no more: the line that they speak of has changed."""
+    ids = {suspect.id for suspect in made}
+    functions = {suspect.id.partition(":")[0] for suspect in made}
+    gone = [r for r in known.values() if r.id not in ids and r.id.partition(":")[0] in functions]
+    return [f"{r.file}: {r.id} is no mutant any more; strike its entry, or see what its line became" for r in gone]

@@ -41,8 +41,10 @@ LIKELY = {
     "drop-width": "bitwise",
 }
 DISCOUNT = 0.1
-# A mistake in source shows in small Cases; larger ones are left to whoever asks for them with --largest.
+# A mistake in source shows in small Cases; larger ones are left to whoever asks for them with --largest. A law that
+# runs a kernel dozens of times is asked of the smaller of these alone: by MOST, invariance up to 585 elements.
 LARGEST = 2**13
+MOST = 16.0
 # Drawn Cases that a mutant is put to beside the named ones, fewer than a kernel is: a survivor meets all of them.
 DRAWN = 4
 
@@ -65,7 +67,9 @@ class Trial:
         return price * (DISCOUNT if LIKELY.get(operator) == self.law.name else 1.0)
 
 
-def trials(spec: KernelSpec, laws: Iterable[Law], profile: Profile, *, drawn: int, largest: int) -> tuple[Trial, ...]:
+def trials(
+    spec: KernelSpec, laws: Iterable[Law], profile: Profile, *, drawn: int, largest: float
+) -> tuple[Trial, ...]:
     """All that `spec` can be put to: each law's own Cases, the named grid, and `drawn` Cases that Hypothesis draws.
 
     No Case has more than `largest` elements. The same on every run and in every process.
@@ -78,11 +82,19 @@ def trials(spec: KernelSpec, laws: Iterable[Law], profile: Profile, *, drawn: in
     return tuple(found.values())
 
 
-def _cases(spec: KernelSpec, law: Law, profile: Profile, drawn: int, largest: int) -> Iterator[Case]:
+def affordable(found: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Those of at most the price MOST, and of each law its cheapest whatever that costs."""
+    cheapest: dict[str, Trial] = {}
+    for trial in sorted(found, key=Trial.price, reverse=True):
+        cheapest[trial.law.name] = trial
+    return tuple(trial for trial in found if trial.price() <= MOST or cheapest[trial.law.name] is trial)
+
+
+def _cases(spec: KernelSpec, law: Law, profile: Profile, drawn: int, largest: float) -> Iterator[Case]:
     yield from (case for case in law.cases(spec) if case.elements <= largest)
     if law.drawn:
         yield from (case for case in grid(spec, profile) if case.elements <= largest)
-        yield from draws(spec, drawn, min(largest, profile.largest))
+        yield from draws(spec, drawn, int(min(largest, profile.largest)))
 
 
 def draws(spec: KernelSpec, count: int, largest: int) -> tuple[Case, ...]:
