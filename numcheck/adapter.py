@@ -15,28 +15,29 @@ if TYPE_CHECKING:
 
 
 def adapter(fn: Callable[..., Any], oracle: Oracle) -> tuple[Kernel, Kernel]:
-    """`(forward, vjp)` for a KernelSpec from `fn(**inputs)`, which autograd can differentiate.
+    """`(forward, vjp)` for a KernelSpec from `fn(**inputs, **scalars)`, which autograd can differentiate.
 
-    `fn` takes the oracle's inputs by name and returns its outputs: a dict by name, a tuple in the oracle's order, or
-    one tensor where there is one output. The vjp runs `fn` again and differentiates it at the same inputs, so saved
-    outputs that it is given are not read. A gradient that autograd does not reach is left out, which `execute` reports.
+    `fn` takes the oracle's inputs and scalars by name, None for an input that the Case does not have, and returns its
+    outputs: a dict by name, a tuple in the oracle's order, or one tensor where there is one output. The vjp runs `fn`
+    again and differentiates it at the same inputs, so saved outputs that it is given are not read. A gradient that
+    autograd does not reach is left out, which `execute` reports.
 
     Raises InvalidSpec when called, where `fn` returns anything else.
     """
 
-    def forward(**inputs: Tensor) -> dict[str, Tensor]:
-        return _named(fn(**inputs), oracle)
+    def forward(**given: Any) -> dict[str, Tensor]:
+        return _named(fn(**given), oracle)
 
-    def vjp(**given: Tensor) -> dict[str, Tensor]:
+    def vjp(**given: Any) -> dict[str, Tensor]:
         import torch
 
         wanted = {g.name.removeprefix("d_") for g in oracle.gradients}
-        inputs = {i.name: given[i.name].detach() for i in oracle.inputs}
-        leaves = {name: t.requires_grad_() for name, t in inputs.items() if name in wanted}
+        call = oracle.for_forward({name: value for name, value in given.items() if name not in oracle.saved})
+        leaves = {name: t.detach().requires_grad_() for name, t in call.items() if name in wanted and t is not None}
         with torch.enable_grad():
-            outputs = _named(fn(**inputs), oracle)
-            pairs = [(outputs[o.name], given["d_" + o.name]) for o in oracle.outputs if o.cotangent]
-            reached = [(value, cotangent) for value, cotangent in pairs if value.requires_grad]
+            outputs = _named(fn(**call | leaves), oracle)
+            pairs = [(outputs[c.name.removeprefix("d_")], given[c.name]) for c in oracle.cotangents]
+            reached = [(value, cotangent) for value, cotangent in pairs if value is not None and value.requires_grad]
             if not reached:
                 return {}
             values, cotangents = zip(*reached, strict=True)

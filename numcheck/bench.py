@@ -137,10 +137,9 @@ def _timer(spec: KernelSpec, case: Case, effort: Profile) -> Callable[[], float]
         _wait(effort)
         start = time.perf_counter()
         with torch.no_grad():
-            outputs = spec.forward(**tensors.inputs) if spec.forward else saved
-            if spec.vjp:
-                kept = {name: outputs[name] for name in spec.oracle.saved}
-                spec.vjp(**tensors.inputs, **kept, **tensors.cotangents)
+            outputs = spec.forward(**spec.oracle.for_forward(tensors.given)) if spec.forward else saved
+            if spec.vjp and spec.oracle.gradients_for(case):
+                spec.vjp(**spec.oracle.for_vjp(tensors.given, outputs))
         _wait(effort)
         return time.perf_counter() - start
 

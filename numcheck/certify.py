@@ -18,8 +18,9 @@ from numcheck.errors import InvalidSpec
 from numcheck.gate import finite
 from numcheck.oracle import Oracle
 from numcheck.reading import Truth, read
-from numcheck.sample import sample
+from numcheck.sample import Sample, sample
 from numcheck.tape import Functions, Var, backward
+from numcheck.unspecified import unspecified
 
 Status = Literal["CERTIFIED", "UNCERTIFIED", "FAILED"]
 
@@ -70,11 +71,14 @@ def certify(oracle: Oracle) -> Certificate:
         return Certificate(oracle.name, math.nan, {}, 0, "UNCERTIFIED", vjp=vjp, note="the oracle has no mpmath twin")
     if not oracle.space.tiny:
         raise InvalidSpec(f"oracle {oracle.name} has a twin but no tiny Cases; give its space some, say sizes 1 to 5")
-    worst = {output.name: 0.0 for output in oracle.results}
+    worst: dict[str, float] = {}
     for case in oracle.space.tiny:
         for name, error in _errors(oracle, case).items():
             # NaN must not hide behind a comparison that is false.
-            worst[name] = error if math.isnan(error) else max(worst[name], error)
+            worst[name] = error if math.isnan(error) else max(worst.get(name, 0.0), error)
+    unseen = [output.name for output in oracle.results if output.name not in worst]
+    if unseen:
+        raise InvalidSpec(f"oracle {oracle.name}: no tiny Case has {', '.join(unseen)}; give its space one that does")
     overall = math.nan if any(math.isnan(e) for e in worst.values()) else max(worst.values())
     status: Status = "CERTIFIED" if overall <= LIMIT else "FAILED"
     return Certificate(oracle.name, overall, worst, len(oracle.space.tiny), status, vjp=vjp)
@@ -89,18 +93,19 @@ def slope(oracle: Oracle, case: Case, values: Mapping[str, Any], name: str, inde
     if oracle.twin is None:
         raise InvalidSpec(f"oracle {oracle.name} has no twin to take differences of")
     mp = _context()
-    exact = sample(oracle, case, values=values).exact()
+    drawn = sample(oracle, case, values=values)
+    exact = drawn.exact()
     step = mp.mpf(10) ** -STEP_DIGITS * side
 
     def loss(shift: Any) -> Any:
-        inputs = {i.name: _nested(exact[i.name], mp.mpf) for i in oracle.inputs}
+        inputs = _inputs(oracle, drawn, mp.mpf)
         flat = list(_leaves(inputs[name]))
         shifted = iter([x + shift if k == index else x for k, x in enumerate(flat)])
         inputs[name] = _rebuilt(inputs[name], shifted)
-        outputs = _twin(oracle, Functions(mp), case, inputs)
+        outputs = _twin(oracle, mp, drawn, inputs)
         return mp.fsum(
             x * mp.mpf(seed)
-            for c in oracle.cotangents
+            for c in oracle.cotangents_for(case)
             for x, seed in zip(
                 _leaves(outputs[c.name.removeprefix("d_")]), exact[c.name].flatten().tolist(), strict=True
             )
@@ -111,34 +116,41 @@ def slope(oracle: Oracle, case: Case, values: Mapping[str, Any], name: str, inde
 
 def _errors(oracle: Oracle, case: Case) -> dict[str, float]:
     """Output -> largest error over its elements, relative to the summed-term size."""
-    mp = _context()
-    exact = sample(oracle, case).exact()
+    mp, drawn = _context(), sample(oracle, case)
+    exact, open_ = drawn.exact(), unspecified(oracle, drawn)
     got = read(oracle, Truth(), exact)
-    inputs = {i.name: _nested(exact[i.name], lambda v: Var(mp.mpf(v), abs(mp.mpf(v)))) for i in oracle.inputs}
-    outputs = {name: list(_leaves(v)) for name, v in _twin(oracle, Functions(mp), case, inputs).items()}
+    inputs = _inputs(oracle, drawn, lambda v: Var(mp.mpf(v), abs(mp.mpf(v))))
+    outputs = {name: list(_leaves(v)) for name, v in _twin(oracle, mp, drawn, inputs).items()}
     errors = {
-        o.name: _worst(mp, oracle, got[o.name], [_parts(mp, v) for v in outputs[o.name]], o.name)
-        for o in oracle.outputs
+        o.name: _worst(mp, oracle, got[o.name], [_parts(mp, v) for v in outputs[o.name]], o.name, open_.get(o.name))
+        for o in oracle.outputs_for(case)
     }
     roots = [
         (value, mp.mpf(seed))
-        for c in oracle.cotangents
+        for c in oracle.cotangents_for(case)
         for value, seed in zip(outputs[c.name.removeprefix("d_")], exact[c.name].flatten().tolist(), strict=True)
         if isinstance(value, Var)
     ]
     backward(roots)
-    for g in oracle.gradients:
+    for g in oracle.gradients_for(case):
         leaves = _leaves(inputs[g.name.removeprefix("d_")])
-        errors[g.name] = _worst(mp, oracle, got[g.name], [(v.adjoint, v.adjoint_size) for v in leaves], g.name)
+        adjoints = [(v.adjoint, v.adjoint_size) for v in leaves]
+        errors[g.name] = _worst(mp, oracle, got[g.name], adjoints, g.name, open_.get(g.name))
     return errors
 
 
-def _worst(mp: Any, oracle: Oracle, got: Tensor, expected: list[tuple[Any, Any]], name: str) -> float:
+def _worst(
+    mp: Any, oracle: Oracle, got: Tensor, expected: list[tuple[Any, Any]], name: str, left_open: Tensor | None
+) -> float:
+    """The largest error over the elements that the problem specifies."""
     flat = got.flatten().tolist()
     if len(flat) != len(expected):
         raise InvalidSpec(f"oracle {oracle.name}: {name} has {len(flat)} elements, its twin {len(expected)}")
+    skipped = [False] * len(flat) if left_open is None else left_open.flatten().tolist()
     worst = 0.0
-    for mine, (value, size) in zip(flat, expected, strict=True):
+    for mine, (value, size), skip in zip(flat, expected, skipped, strict=True):
+        if skip:
+            continue
         error = _relative(mp, mine, value, size)
         if math.isnan(error):
             return error
@@ -155,10 +167,18 @@ def _relative(mp: Any, got: float, value: Any, size: Any) -> float:
     return float(difference / size) if size else math.inf
 
 
-def _twin(oracle: Oracle, mp: Functions, case: Case, inputs: dict[str, Any]) -> dict[str, Any]:
+def _inputs(oracle: Oracle, drawn: Sample, make: Any) -> dict[str, Any]:
+    """The inputs as nested lists, floats by `make`; None for those that the Case does not have."""
+    exact = drawn.exact_tensors()
+    return {i.name: _nested(exact[i.name], make) if i.name in exact else None for i in oracle.inputs}
+
+
+def _twin(oracle: Oracle, mp: Any, drawn: Sample, inputs: dict[str, Any]) -> dict[str, Any]:
     assert oracle.twin is not None
-    outputs = oracle.twin(mp, case, **inputs)
-    missing = {o.name for o in oracle.outputs} - set(outputs)
+    # In FP64 the twin's own arithmetic on a scalar would round.
+    scalars = {name: mp.mpf(v) if isinstance(v, float) else v for name, v in drawn.scalars.items()}
+    outputs = oracle.twin(Functions(mp), drawn.case, **inputs, **scalars)
+    missing = {o.name for o in oracle.outputs_for(drawn.case)} - set(outputs)
     if missing:
         raise InvalidSpec(f"oracle {oracle.name}: its twin returns no {', '.join(sorted(missing))}")
     return outputs

@@ -86,6 +86,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", metavar="FILE", help="write the records here (JSONL)")
     parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")
     parser.add_argument("--require", metavar="TIER", help="cpu, gpu, sm90 or sm100: what cannot run there is an error")
+    parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
+    parser.add_argument(
+        "--at", metavar="REV", help="judge the kernels of this git revision too: what fails there must hold here"
+    )
 
 
 def _one_case(parser: argparse.ArgumentParser) -> None:
@@ -135,11 +139,31 @@ def _alarms(parser: argparse.ArgumentParser) -> None:
 def _render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files (JSONL)")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=".html or .md")
+    parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
 
 
 def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files, or a folder of them")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the merged file")
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    _json(parser)
+    parser.add_argument("base", metavar="BASE", help="records, or a baseline that `numcheck accept` wrote")
+    parser.add_argument("head", metavar="HEAD", help="records, or a baseline")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the head's report with the comparison (.html, .md)"
+    )
+
+
+def _accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files of the run to accept")
+    parser.add_argument(
+        "--reason", required=True, metavar="TEXT", help="why these results are the ones to compare with"
+    )
+    parser.add_argument(
+        "--baseline", default="numcheck-baseline.json", metavar="FILE", help="default: numcheck-baseline.json"
+    )
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
@@ -193,6 +217,18 @@ COMMANDS = (
         "one records file from many",
         "numcheck merge reports/gpu.jsonl reports/cpu.jsonl -o reports/both.jsonl",
         _merge,
+    ),
+    Command(
+        "compare",
+        "two runs side by side: did bits change, did accuracy or coverage fall, what was not run",
+        "numcheck compare numcheck-baseline.json reports/numcheck.jsonl -o reports/numcheck.html",
+        _compare,
+    ),
+    Command(
+        "accept",
+        "make a run the baseline that later ones are compared with",
+        'numcheck accept reports/numcheck.jsonl --reason "FP32 coefficients, as the pull request says"',
+        _accept,
     ),
     Command("init", "write a runnable spec file to start from", "numcheck init my_mhc.py", _init),
 )

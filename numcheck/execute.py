@@ -23,12 +23,12 @@ from numcheck.ulp import torch_dtype
 from numcheck.watch import Watch, watch
 
 if TYPE_CHECKING:
-    from numcheck.case import Case
+    from numcheck.case import Case, Fact
     from numcheck.oracle import Output
 
 
 class Given(Protocol):
-    """What is run on: `numcheck.sample.Sample`, or anything with these three."""
+    """What is run on: `numcheck.sample.Sample`, or anything with these four."""
 
     @property
     def case(self) -> Case:
@@ -36,11 +36,15 @@ class Given(Protocol):
 
     @property
     def inputs(self) -> Mapping[str, Tensor]:
-        """The oracle's inputs by name."""
+        """The oracle's inputs by name, those that the Case has."""
 
     @property
     def cotangents(self) -> Mapping[str, Tensor]:
         """The cotangents by name (`d_` + output)."""
+
+    @property
+    def scalars(self) -> Mapping[str, Fact]:
+        """The oracle's scalars by name."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def execute(
     dirty: int | None = None,
     silent: str = "",
 ) -> Run:
-    """Call `spec.forward(**inputs)`, then `spec.vjp(**inputs, **saved, **cotangents)`, and say what happened.
+    """Call the spec's forward, then its vjp (see KernelSpec for their keywords), and say what happened.
 
     device: "cpu" (Triton kernels in the interpreter) or "cuda"; the sample's tensors are on it already.
     order: of programs and lanes, in the interpreter. measure: readers and writers per address (interpreter), kernel
@@ -158,20 +162,22 @@ class _Call:
         self._problems: list[str] = []
 
     def run(self) -> None:
-        spec, inputs = self._spec, self._sample.inputs
+        spec, oracle, case = self._spec, self._spec.oracle, self._sample.case
+        given = {**self._sample.inputs, **self._sample.cotangents, **self._sample.scalars}
         if spec.forward is not None:
-            self._take("forward", spec.forward(**inputs), spec.oracle.outputs)
+            self._take("forward", spec.forward(**oracle.for_forward(given)), oracle.outputs_for(case))
             if self._given is None:
-                self.saved = {name: self.outputs[name] for name in spec.oracle.saved if name in self.outputs}
-        if spec.vjp is not None and not self._problems:
-            missing = [name for name in spec.oracle.saved if name not in self.saved]
+                self.saved = {name: self.outputs[name] for name in oracle.saved if name in self.outputs}
+        gradients = oracle.gradients_for(case)
+        if spec.vjp is not None and gradients and not self._problems:
+            missing = [name for name in oracle.saved_for(case) if name not in self.saved]
             if missing:
                 self._problems.append(f"vjp takes saved output(s) {', '.join(missing)}: pass them as saved=")
                 return
             kept = self._keep()
-            returned = spec.vjp(**inputs, **self.saved, **self._sample.cotangents)
+            returned = spec.vjp(**oracle.for_vjp(given, self.saved))
             self.findings += kept.restore("output")
-            self._take("vjp", returned, spec.oracle.gradients)
+            self._take("vjp", returned, gradients)
 
     def _keep(self) -> Snapshot:
         """The forward's outputs before the vjp runs: it may read the saved ones, and change none."""
@@ -193,9 +199,9 @@ class _Call:
                 f"{callable_name} returned {type(returned).__name__}; it returns a dict of {', '.join(names)}"
             )
             return
-        for extra in [str(name) for name in returned if name not in names]:
+        for extra in [str(name) for name, value in returned.items() if name not in names and value is not None]:
             self._problems.append(
-                f"{callable_name} returned {extra!r}; {self._spec.oracle.name} has {', '.join(names)}"
+                f"{callable_name} returned {extra!r}; {self._spec.oracle.name} has {', '.join(names)} in this Case"
             )
         for output in declared:
             if output.name not in returned:

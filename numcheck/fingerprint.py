@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from numcheck.clock import timed
 from numcheck.contract import Contract, Policy
 from numcheck.reading import Emulation, read
+from numcheck.unspecified import unspecified
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +48,9 @@ def fingerprint(
     the two lowest (candidates that round alike on this Case are `tied` with the best); gap: second over best.
     explained: whether the best one leaves less than half of the residual.
     """
-    exact = sample.exact()
+    exact, open_ = sample.exact(), unspecified(oracle, sample)
     matches = {
-        name: _matches(read(oracle, Emulation(policy.with_rounds(rounds)), exact, saved), outputs, truth)
+        name: _matches(read(oracle, Emulation(policy.with_rounds(rounds)), exact, saved), outputs, truth, open_)
         for name, rounds in candidates(oracle, sample.case).items()
     }
     return summary(matches)
@@ -98,15 +101,22 @@ def pooled(prints: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _matches(
-    emulation: Mapping[str, Tensor], outputs: Mapping[str, Tensor], truth: Mapping[str, Tensor]
+    emulation: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    truth: Mapping[str, Tensor],
+    left_open: Mapping[str, Tensor],
 ) -> dict[str, float]:
     found = {}
     for name, got in outputs.items():
         value = got.detach().to("cpu").double()
-        error = float((value - truth[name]).pow(2).sum())
-        # An output without an error has no residual to explain, nor one that is not finite.
+        # An infinite result is exact or wrong: no rounding explains it. Nor does an open element say anything.
+        told = torch.isfinite(value) & torch.isfinite(truth[name]) & torch.isfinite(emulation[name])
+        if name in left_open:
+            told &= ~left_open[name]
+        error = float((value - truth[name])[told].pow(2).sum())
+        # An output without an error has no residual to explain.
         if error > 0 and math.isfinite(error):
-            found[name] = math.sqrt(float((value - emulation[name]).pow(2).sum()) / error)
+            found[name] = math.sqrt(float((value - emulation[name])[told].pow(2).sum()) / error)
     return found
 
 

@@ -45,7 +45,7 @@ TILE = 64
 def gates(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], readings: Readings) -> tuple[Gate, ...]:
     """The gates of every output that `spec` computes; a missing, misshapen or mistyped one fails an `exact` gate."""
     found: list[Gate] = []
-    for name in spec.judged:
+    for name in spec.judged_for(case):
         complaint = malformed(spec, case, outputs, name)
         if complaint:
             found.append(Gate("exact", name, math.inf, 0.0, complaint))

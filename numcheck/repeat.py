@@ -209,7 +209,8 @@ def bare(spec: KernelSpec, subject: Subject) -> Run:
 def call(spec: KernelSpec, subject: Subject) -> dict[str, Tensor]:
     """Forward outputs, then gradients, on the Sample's own tensors and the first Run's saved outputs, pins in force."""
     with pinned(spec.pins), torch.no_grad():
-        outputs = dict(spec.forward(**subject.sample.inputs)) if spec.forward else {}
-        if spec.vjp:
-            outputs.update(spec.vjp(**subject.sample.inputs, **subject.first.saved, **subject.sample.cotangents))
-    return outputs
+        oracle, given = spec.oracle, subject.sample.given
+        outputs = dict(spec.forward(**oracle.for_forward(given))) if spec.forward else {}
+        if spec.vjp and oracle.gradients_for(subject.sample.case):
+            outputs.update(spec.vjp(**oracle.for_vjp(given, subject.first.saved)))
+    return {name: tensor for name, tensor in outputs.items() if tensor is not None}

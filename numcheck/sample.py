@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from numcheck.case import Case
+from numcheck.case import Case, Fact
 from numcheck.clock import timed
 from numcheck.errors import InvalidSpec
 from numcheck.oracle import Input, Oracle, Output
@@ -100,40 +100,59 @@ class Counter:
 
 @dataclass(frozen=True)
 class Sample:
-    """A Case's tensors, in the kernel's dtypes, with the Case's layout and storage offset."""
+    """A Case's tensors, in the kernel's dtypes, with the Case's layout and storage offset, and its scalars.
+
+    inputs, cotangents: those that the Case has.
+    """
 
     case: Case
     inputs: Mapping[str, Tensor]
     cotangents: Mapping[str, Tensor]
+    scalars: Mapping[str, Fact] = field(default_factory=dict)
 
-    def exact(self) -> dict[str, Tensor]:
-        """Inputs and cotangents upcast exactly: contiguous on the CPU, FP64 (integers int64, bool as it is)."""
-        return {name: exact(t) for name, t in {**self.inputs, **self.cotangents}.items()}
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Inputs and cotangents by name."""
+        return {**self.inputs, **self.cotangents}
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Inputs, cotangents and scalars by name, for `Oracle.for_forward` and `Oracle.for_vjp`."""
+        return {**self.tensors, **self.scalars}
+
+    def exact(self) -> dict[str, Any]:
+        """`given` with tensors upcast exactly: contiguous on the CPU, FP64 (integers int64, bool as it is)."""
+        return {**self.exact_tensors(), **self.scalars}
+
+    def exact_tensors(self) -> dict[str, Tensor]:
+        """The tensors of `exact` alone."""
+        return {name: exact(t) for name, t in self.tensors.items()}
 
     def but(self, **tensors: Tensor) -> Sample:
-        """This Sample with some tensors replaced by name; they are laid out anew as the Case says.
+        """This Sample with some tensors replaced by name; they are laid out anew as the Case says. Scalars stay.
 
         A tensor of another dtype is upcast to FP64 and rounded once to the dtype of the one that it replaces.
         """
-        unknown = set(tensors) - set(self.inputs) - set(self.cotangents)
+        unknown = set(tensors) - set(self.tensors)
         if unknown:
-            known = ", ".join((*self.inputs, *self.cotangents))
+            known = ", ".join(self.tensors)
             raise ValueError(f"no tensor {', '.join(sorted(unknown))} in this Sample; it has {known}")
-        new = {name: self._replaced(name, tensors.get(name)) for name in (*self.inputs, *self.cotangents)}
-        return Sample(self.case, {n: new[n] for n in self.inputs}, {n: new[n] for n in self.cotangents})
+        return self.map(lambda name, old: self._replaced(old, tensors[name]) if name in tensors else old)
+
+    def map(self, change: Callable[[str, Tensor], Tensor], case: Case | None = None) -> Sample:
+        """This Sample with `change(name, tensor)` in place of each tensor, as a Sample of `case` where one is given."""
+        return Sample(
+            case or self.case,
+            {name: change(name, t) for name, t in self.inputs.items()},
+            {name: change(name, t) for name, t in self.cotangents.items()},
+            self.scalars,
+        )
 
     def to(self, device: str) -> Sample:
         """This Sample on `device`, with strides, storage offsets and margins kept."""
-        return Sample(
-            self.case,
-            {name: move(t, device) for name, t in self.inputs.items()},
-            {name: move(t, device) for name, t in self.cotangents.items()},
-        )
+        return self.map(lambda _, t: move(t, device))
 
-    def _replaced(self, name: str, value: Tensor | None) -> Tensor:
-        old = self.inputs[name] if name in self.inputs else self.cotangents[name]
-        if value is None:
-            return old
+    def _replaced(self, old: Tensor, value: Tensor) -> Tensor:
         if value.dtype != old.dtype:
             value = cast(exact(value), dtype_name(old.dtype))
         return in_layout(value, self.case, str(old.device))
@@ -141,34 +160,60 @@ class Sample:
 
 @timed("sample")
 def sample(oracle: Oracle, case: Case, device: str = "cpu", values: Mapping[str, Any] | None = None) -> Sample:
-    """The tensors of `case`: inputs and cotangents by the oracle's names, on `device`.
+    """The tensors of `case`: inputs and cotangents by the oracle's names, on `device`, and the oracle's scalars.
 
-    values: name -> FP64 nested lists or tensor, taken instead of what the regime would draw; rounded once like it.
-    Raises InvalidSpec where a fill or a given value does not have the declared shape.
+    values: name -> nested lists or tensor, taken instead of what the regime would draw; rounded once like it.
+    Raises InvalidSpec where a fill or a given value does not have the declared shape, where an integer does not fit
+    its dtype, and where a scalar is none or has the name of a tensor.
     """
     given = values or {}
-    known = [i.name for i in oracle.inputs] + [c.name for c in oracle.cotangents]
+    inputs, cotangents = oracle.inputs_for(case), oracle.cotangents_for(case)
+    known = [declared.name for declared in (*inputs, *cotangents)]
     for name in given:
         if name not in known:
-            raise InvalidSpec(f"values for {name!r}; {oracle.name} has {', '.join(known)}")
+            raise InvalidSpec(f"values for {name!r}; this Case of {oracle.name} has {', '.join(known)}")
 
     def made(declared: Input | Output, drawn: Any) -> Tensor:
         value = given.get(declared.name)
         value = drawn() if value is None else value
-        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=_exact_dtype(declared))
         shape = declared.shape(case)
         if tuple(tensor.shape) != shape:
             raise InvalidSpec(
                 f"{oracle.name}: values of {declared.name} have shape {tuple(tensor.shape)}, the Case asks for {shape}"
             )
-        return place(cast(tensor.cpu(), declared.dtype_for(case)), case.layout, case.offset)
+        return place(_stored(oracle, declared, case, tensor.cpu()), case.layout, case.offset)
 
     made_sample = Sample(
         case,
-        {i.name: made(i, lambda i=i: _fill(i, case)) for i in oracle.inputs},
-        {c.name: made(c, lambda c=c: cotangent(case, c.name, c.shape(case))) for c in oracle.cotangents},
+        {i.name: made(i, lambda i=i: _fill(i, case)) for i in inputs},
+        {c.name: made(c, lambda c=c: cotangent(case, c.name, c.shape(case))) for c in cotangents},
+        _scalars(oracle, case),
     )
     return made_sample if device == "cpu" else made_sample.to(device)
+
+
+def _scalars(oracle: Oracle, case: Case) -> dict[str, Fact]:
+    scalars = dict(oracle.scalars(case))
+    taken = {declared.name for declared in (*oracle.inputs, *oracle.results, *oracle.cotangents)}
+    for name, value in scalars.items():
+        if not isinstance(value, bool | int | float | str):
+            raise InvalidSpec(f"{oracle.name}: scalar {name}={value!r}, but a scalar is a bool, int, float or str")
+        if name in taken:
+            raise InvalidSpec(f"{oracle.name}: {name!r} is a tensor and a scalar; give one of them another name")
+    return scalars
+
+
+def _exact_dtype(declared: Input | Output) -> torch.dtype:
+    return torch.int64 if declared.whole else torch.float64
+
+
+def _stored(oracle: Oracle, declared: Input | Output, case: Case, tensor: Tensor) -> Tensor:
+    """Exact values in the declared dtype: rounded once where it is a float, as they are where it is an integer."""
+    stored = cast(tensor, declared.dtype_for(case))
+    if declared.whole and not torch.equal(stored.to(tensor.dtype), tensor):
+        raise InvalidSpec(f"{oracle.name}: values of {declared.name} do not fit {declared.dtype}; give whole numbers")
+    return stored
 
 
 def exact(t: Tensor) -> Tensor:
@@ -257,7 +302,7 @@ def _fill(declared: Input, case: Case) -> Tensor:
     shape = declared.shape(case)
     if callable(declared.fill):
         value = declared.fill(case, declared.name)
-        return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        return value if isinstance(value, Tensor) else torch.tensor(value, dtype=_exact_dtype(declared))
     if declared.dtype_for(case) not in FORMATS:
         raise InvalidSpec(
             f"input {declared.name} is {declared.dtype}, which no value regime fills; "

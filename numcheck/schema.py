@@ -121,6 +121,7 @@ BODIES: dict[str, Shape] = {
         seed=COUNT,
         seconds=NUMBER,
     ),
+    "declared": record({"specs": TEXT, "spec": TEXT, "contract": map_of(TEXT)}, oracle=TEXT, doc=TEXT),
     "certificate": record(
         {"oracle": TEXT, "status": TEXT},
         worst=NUMBER,

@@ -33,8 +33,9 @@ def _launches(case: Case) -> bool:
 class KernelSpec:
     """A kernel and what it promises.
 
-    forward(**inputs) -> {output: tensor}; vjp(**inputs, **saved, **cotangents) -> {d_input: tensor}. Either may be
-    None: a backward alone gets its saved outputs from the oracle, rounded once.
+    forward(**inputs, **scalars) -> {output: tensor}, and for the gradients
+    vjp(**inputs, **scalars, **saved, **cotangents) -> {d_input: tensor}; what the Case does not have comes as None.
+    Either may be None: a backward alone gets its saved outputs from the oracle, rounded once.
 
     must_run: Triton functions or name patterns (fnmatch) of kernels that have to be seen running; () means
       torch operators, which are recorded as Evidence.
@@ -99,10 +100,15 @@ class KernelSpec:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """Names of the outputs that this spec computes."""
+        """Names of the outputs that this spec computes, in whatever Case has them."""
         forward = [o.name for o in self.oracle.outputs] if self.forward else []
         backward = [g.name for g in self.oracle.gradients] if self.vjp else []
         return (*forward, *backward)
+
+    def judged_for(self, case: Case) -> tuple[str, ...]:
+        """Names of the outputs that this spec computes for `case`, which may lack optional ones."""
+        asked = {r.name for r in self.oracle.results_for(case)}
+        return tuple(name for name in self.judged if name in asked)
 
     @property
     def dtypes(self) -> tuple[str, ...]:

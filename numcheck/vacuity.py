@@ -31,9 +31,11 @@ from numcheck.ulp import cast, round_to
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from numcheck.reading.addends import Addends
+
 Numbers = npt.NDArray[Any]
 Source = Literal["measured", "declared", "oracle"]
-Terms = Mapping[str, tuple["Tensor", int | tuple[int, ...]]]
+Terms = Mapping[str, "Addends"]
 
 # Four addends have twelve distinct orders of addition, the one written among them; more addends get as many tries.
 ORDERS = 11
@@ -106,7 +108,7 @@ class Vouched:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The oracle's truth on one Sample, and the terms of each of its totals: name -> (terms, summed dims), FP64."""
+    """The oracle's truth on one Sample, and the addends of each of its named sums, FP64."""
 
     truth: Mapping[str, Tensor]
     terms: Terms
@@ -115,7 +117,7 @@ class Recorded:
         """Saved outputs for a spec without a forward: the truth rounded once. None where its own forward makes them."""
         if spec.forward is not None or not spec.oracle.saved:
             return None
-        dtypes = {name: spec.oracle.result(name).dtype_for(drawn.case) for name in spec.oracle.saved}
+        dtypes = {name: spec.oracle.result(name).dtype_for(drawn.case) for name in spec.oracle.saved_for(drawn.case)}
         device = next(iter(drawn.inputs.values())).device
         return {name: cast(self.truth[name], dtype).to(device) for name, dtype in dtypes.items()}
 
@@ -134,7 +136,7 @@ def record(spec: KernelSpec, drawn: Sample) -> Recorded:
     return Recorded(truth, recording.terms)
 
 
-def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Tensor]) -> dict[str, Tensor]:
+def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Any]) -> dict[str, Any]:
     """The first rows of each tensor whose first axis is the batch; all of them where the Case is small."""
     oracle = spec.oracle
     declared: tuple[Input | Output, ...] = (*oracle.inputs, *oracle.cotangents)
@@ -143,7 +145,7 @@ def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Tensor]) -> dict[
     others = math.prod(value for name, value in case.sizes if name != oracle.batch)
     rows = max(1, ELEMENTS // max(1, others))
     batched = {d.name for d in declared if not callable(d.dims) and d.dims[:1] == (oracle.batch,)}
-    return {name: tensor[:rows].contiguous() if name in batched else tensor for name, tensor in exact.items()}
+    return {name: value[:rows].contiguous() if name in batched else value for name, value in exact.items()}
 
 
 @timed("judge")
@@ -151,7 +153,7 @@ def prove(spec: KernelSpec, case: Case, terms: Terms, evidence: Evidence) -> dic
     """One Proof for each output that `spec` computes. terms: those of `record` on the same Case."""
     return {
         output: prove_output(spec, case, terms, output, vouched(spec, case, output, evidence.footprints.get(output)))
-        for output in spec.judged
+        for output in spec.judged_for(case)
     }
 
 
@@ -172,28 +174,20 @@ def prove_output(spec: KernelSpec, case: Case, terms: Terms, output: str, given:
         return Proof(output, given.addends if given else 1, given.source if given else "oracle")
     policy = spec.contract.policy(case)
     how = policy.sum_of(output)
-    rows = _rows(*terms[output])
-    block = _block(rows.shape[1], how, given)
-    count = math.ceil(rows.shape[1] / block)
+    addends = terms[output]
+    block = _block(addends.most, how, given)
+    count = math.ceil(addends.most / block)
     source: Source = given.source if given else "oracle"
-    bare = Proof(output, given.addends if given else count, source, rows.shape[1], rows.shape[0])
+    bare = Proof(output, given.addends if given else count, source, addends.most, addends.addresses)
     if min(bare.addends, count) < ADDENDS or bare.addresses == 0:
         return bare
-    rows = _some(rows, max(SEVERAL, PARTIALS // count))
+    rows = addends.rows(max(SEVERAL, PARTIALS // count))
     partials = _partials(rows, block, how.dtype)
     sums = [_added(partials, order, how.dtype) for order in (Order(), *orders(case.key, count, ORDERS))]
     rounding = policy.rounds.get(output)
     target = rounding.dtype if rounding else spec.oracle.result(output).dtype_for(case)
     casts = [round_to(total, target, rounding.mode if rounding else "nearest") for total in sums]
     return replace(bare, addresses=rows.shape[0], sums=_changed(sums), sensitive=_changed(casts))
-
-
-def _rows(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-    """The terms as [addresses, terms of one address], in the oracle's order."""
-    dims = tuple(d % terms.ndim for d in ((dim,) if isinstance(dim, int) else dim))
-    length = math.prod(terms.shape[d] for d in dims)
-    moved = terms.movedim(dims, tuple(range(terms.ndim - len(dims), terms.ndim)))
-    return moved.reshape(math.prod(moved.shape[: terms.ndim - len(dims)]), length)
 
 
 def _block(length: int, how: Sum, given: Vouched | None) -> int:
@@ -207,13 +201,6 @@ def _block(length: int, how: Sum, given: Vouched | None) -> int:
     smallest = max(1, math.ceil(length / given.addends))
     power = 1 << (smallest - 1).bit_length()
     return power if math.ceil(length / power) == given.addends else smallest
-
-
-def _some(rows: Tensor, most: int) -> Tensor:
-    """At most `most` rows, spread evenly."""
-    if rows.shape[0] <= most:
-        return rows
-    return rows[torch.linspace(0, rows.shape[0] - 1, most).long()]
 
 
 def _partials(rows: Tensor, block: int, dtype: str) -> Numbers:

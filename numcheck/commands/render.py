@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from numcheck.baseline import load
 from numcheck.record import read
 from numcheck.report import render_html, render_markdown
 
@@ -13,7 +14,8 @@ def main(options: argparse.Namespace) -> int:
     """Write the report and say where."""
     records = read([Path(p) for p in options.records])
     output = Path(options.output)
-    text = render_markdown(records) if output.suffix == ".md" else render_html(records)
+    base = load(Path(options.baseline)) if options.baseline else None
+    text = render_markdown(records, base) if output.suffix == ".md" else render_html(records, base)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     print(f"report: {output}")

@@ -20,10 +20,16 @@ def main(options: argparse.Namespace) -> int:
     unknown = [law for law in options.laws if law not in NAMES]
     if unknown:
         raise InvalidSpec(f"no law {unknown[0]!r}; there is {', '.join(NAMES)}")
-    code = subprocess.run(command(options)).returncode
-    if code in (0, FAILED):
-        return code
-    return 2
+    if options.at:
+        from numcheck.commands.at import judged_at
+
+        return judged_at(options, command)
+    return exit_code(subprocess.run(command(options)).returncode)
+
+
+def exit_code(code: int) -> int:
+    """pytest's exit code as numcheck's."""
+    return code if code in (0, FAILED) else 2
 
 
 def command(options: argparse.Namespace) -> list[str]:
@@ -34,7 +40,7 @@ def command(options: argparse.Namespace) -> list[str]:
     for source in options.specs or DEFAULT_SPECS:
         line += ["--numcheck-specs", source]
     line += ["--numcheck-profile", options.profile, "--numcheck-device", options.device]
-    for name in ("records", "report", "require"):
+    for name in ("records", "report", "require", "baseline"):
         value = getattr(options, name)
         if value:
             line += [f"--numcheck-{name}", value]

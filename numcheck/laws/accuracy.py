@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from numcheck.clock import timed
 from numcheck.fingerprint import fingerprint, pooled, worth
 from numcheck.judge import malformed, measure, output_gates
-from numcheck.laws.law import Judged, Law
+from numcheck.laws.law import Judged, Law, covered
 from numcheck.laws.measured import Measured, found, hashes, measured, redrawn, saved, where
+from numcheck.laws.relation import same_values, verdicts, whole
 from numcheck.pool import FEWEST_POOLED, pooled_gates, pooled_share
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "accuracy"
 SIXTEEN_BIT = ("bf16", "fp16")
+WHOLE_REASON = "elements that are not the exact result: integers and bools do not round"
 # Gates whose limit is a number of spreads; a spread of few draws has a wide Student's t.
 SPREAD = ("band", "bias")
 # Draws that decide where the profile's few say no: at 255 degrees of freedom 7e-9 of right figures lie beyond 6.
@@ -40,7 +42,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     broken = {g.kind for g in verdict.gates if not g.held}
     if broken and broken <= set(SPREAD) and profile.draws < DECIDING:
         # The same outputs against a better spread: search and shrinking look for the tail of a rough one.
-        verdict = _judged(spec, case, redrawn(spec, case, walked, DECIDING), blank)
+        verdict = _judged(spec, case, redrawn(spec, walked, DECIDING), blank)
     return verdict
 
 
@@ -49,12 +51,18 @@ def _judged(spec: KernelSpec, case: Case, walked: Measured, blank: Verdict) -> V
     outputs: dict[str, OutputVerdict] = {}
     by_output: dict[str, Any] = {}
     formed: dict[str, Tensor] = {}
-    for name in spec.judged:
-        complaint = malformed(spec, case, walked.run.outputs, name)
+    returned = walked.outputs
+    for name in spec.judged_for(case):
+        complaint = malformed(spec, case, returned, name)
         if complaint:
             outputs[name] = OutputVerdict(Status.FAIL, complaint)
             continue
-        formed[name] = walked.run.outputs[name]
+        if spec.oracle.result(name).whole:
+            held = same_values(name, whole(returned[name]), whole(walked.readings.truth[name]), WHOLE_REASON)
+            gates.append(held.gate)
+            outputs |= verdicts({name: [held]}, "")
+            continue
+        formed[name] = returned[name]
         r = measure(spec, case, name, formed[name], walked.readings)
         judged = output_gates(r, spec.caps.get(name))
         gates += judged
@@ -65,7 +73,7 @@ def _judged(spec: KernelSpec, case: Case, walked: Measured, blank: Verdict) -> V
         spec.name,
         NAME,
         blank.claim,
-        found(spec, walked.run, outputs),
+        found(walked.run, outputs),
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,
@@ -103,7 +111,7 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
     gates: list[Gate] = []
     outputs: dict[str, OutputVerdict] = {}
     ratios: dict[str, float] = {}
-    for name in spec.judged:
+    for name in covered(spec, judged):
         shares = [s for f in figures for s in _shares(f, name)]
         for rounded in (True, False):
             # An output may end on a 16-bit grid in some Cases and keep FP32 in others: two claims, two pools.

@@ -13,6 +13,11 @@ from numcheck.execute import Run
 from numcheck.oracle import Dims, Oracle
 from numcheck.sample import Sample, in_layout, move, place
 
+# What comes in place of an integer or bool dtype: the other width that index tensors have, or a mask of bytes.
+_OTHER = {torch.int64: torch.int32, torch.bool: torch.uint8}
+# How torch's own messages call a dtype.
+_CALLED = {"float64": "double", "int64": "long", "int32": "int", "uint8": "byte"}
+
 
 @dataclass(frozen=True)
 class Wrong:
@@ -31,13 +36,15 @@ def wrong_arguments(oracle: Oracle, good: Sample, half: str) -> Iterator[Wrong]:
     """Calls with one argument of a wrong shape, dtype or device each, the others as they were.
 
     A shape is wrong where a size that another tensor shares is one larger; a dtype where FP64 comes in place of a
-    narrower float; a device (on a GPU alone) where one tensor stays on the CPU.
+    narrower float, an integer of another width in place of an integer, bytes in place of bools; a device (on a GPU
+    alone) where one tensor stays on the CPU. What the Case does not have is not tried, and scalars stay: which of
+    their values are wrong, an oracle does not say.
     """
-    dims: dict[str, Dims] = {i.name: i.dims for i in oracle.inputs}
+    dims: dict[str, Dims] = {i.name: i.dims for i in oracle.inputs_for(good.case)}
     if half == "vjp":
-        dims |= {c.name: c.dims for c in oracle.cotangents}
+        dims |= {c.name: c.dims for c in oracle.cotangents_for(good.case)}
     for name, declared in dims.items():
-        tensor = good.inputs[name] if name in good.inputs else good.cotangents[name]
+        tensor = good.tensors[name]
         axis = _shared_axis(name, declared, dims)
         if axis is not None:
             shape = [n + 1 if k == axis else n for k, n in enumerate(tensor.shape)]
@@ -47,11 +54,19 @@ def wrong_arguments(oracle: Oracle, good: Sample, half: str) -> Iterator[Wrong]:
                 f"of shape {shape} instead of {list(tensor.shape)}",
                 _with(good, name, _grown(tensor, shape)),
             )
-        if tensor.dtype.is_floating_point and tensor.dtype is not torch.float64:
-            wide = in_layout(tensor.to(torch.float64), good.case, str(tensor.device))
-            yield Wrong(half, name, f"in torch.float64 instead of {tensor.dtype}", _with(good, name, wide))
+        other = _other(tensor.dtype)
+        if other is not None:
+            retyped = in_layout(tensor.to(other), good.case, str(tensor.device))
+            yield Wrong(half, name, f"in {other} instead of {tensor.dtype}", _with(good, name, retyped))
         if tensor.device.type != "cpu" and len(dims) > 1:
             yield Wrong(half, name, f"on the CPU instead of {tensor.device}", _with(good, name, tensor.cpu()))
+
+
+def _other(dtype: torch.dtype) -> torch.dtype | None:
+    """A wrong dtype that holds the same values; None for FP64, of which there is no wider one."""
+    if dtype.is_floating_point:
+        return None if dtype is torch.float64 else torch.float64
+    return _OTHER.get(dtype, torch.int64)
 
 
 def complaint(wrong: Wrong, run: Run) -> str:
@@ -75,7 +90,7 @@ def _clear(message: str, wrong: Wrong) -> bool:
     """Whether a message names the argument, or the number or dtype that is wrong."""
     words = set(re.findall(r"\w+", message.lower()))
     facts = set(re.findall(r"\w+", wrong.what.lower())) - {"of", "shape", "instead", "in", "on", "the", "torch"}
-    return wrong.name.lower() in words or bool(words & facts) or "double" in words
+    return wrong.name.lower() in words or bool(words & facts) or any(_CALLED[f] in words for f in facts & set(_CALLED))
 
 
 def _shared_axis(name: str, declared: Dims, dims: dict[str, Dims]) -> int | None:
@@ -96,7 +111,4 @@ def _grown(tensor: Tensor, shape: list[int]) -> Tensor:
 
 
 def _with(good: Sample, name: str, tensor: Tensor) -> Sample:
-    def changed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {n: tensor if n == name else t for n, t in tensors.items()}
-
-    return Sample(good.case, changed(dict(good.inputs)), changed(dict(good.cotangents)))
+    return good.map(lambda n, old: tensor if n == name else old)

@@ -16,7 +16,7 @@ from numcheck.advice import advice
 from numcheck.case import Case, Fact
 from numcheck.evidence import ADDENDS, WORKSPACE, Evidence
 from numcheck.execute import Run
-from numcheck.laws.law import Judged, Law
+from numcheck.laws.law import Judged, Law, covered
 from numcheck.laws.measured import everywhere, unjudged
 from numcheck.oracle import CaseSpace, full_grid
 from numcheck.order import Order, orders
@@ -60,7 +60,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     subject = Subject.of(spec, drawn, profile.device, recorded.saved(spec, drawn))
     broken = subject.first.error or _nothing_ran(spec, case, subject.first)
     if broken:
-        return replace(everywhere(spec, blank, Status.ERROR, broken), evidence=subject.first.evidence)
+        return replace(everywhere(spec, case, blank, Status.ERROR, broken), evidence=subject.first.evidence)
     proofs = prove(spec, case, recorded.terms, subject.first.evidence)
     steps: list[Step] = []
     outputs: dict[str, OutputVerdict] = {}
@@ -85,12 +85,12 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
 
 
 def _claim(spec: KernelSpec, case: Case) -> str:
-    promises = ", ".join(f"{name} {spec.contract.order_of(name, case)}" for name in spec.judged)
+    promises = ", ".join(f"{name} {spec.contract.order_of(name, case)}" for name in spec.judged_for(case))
     return f"{spec.name} gives the same bits for the same Case; order: {promises}"
 
 
 def _nothing_ran(spec: KernelSpec, case: Case, run: Run) -> str:
-    missing = [name for name in spec.judged if name not in run.outputs]
+    missing = [name for name in spec.judged_for(case) if name not in run.outputs]
     if missing:
         return f"returned no {', '.join(missing)}"
     if not spec.launches(case):
@@ -131,7 +131,8 @@ def _orders(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
 
 def _enough(subject: Subject) -> Enough:
     """When flips settle the permuted rung: one broken promise, or nothing left but `any` outputs that have flipped."""
-    promises = {name: subject.spec.contract.order_of(name, subject.sample.case) for name in subject.spec.judged}
+    case = subject.sample.case
+    promises = {name: subject.spec.contract.order_of(name, case) for name in subject.spec.judged_for(case)}
     firm = [name for name, promise in promises.items() if promise != "any"]
     # A single output is proven by its map, and all repeats before and after this rung watch it too.
     watched = [name for name, promise in promises.items() if promise != "single"]
@@ -197,9 +198,10 @@ def _sizes(space: CaseSpace, name: str) -> tuple[Fact, ...]:
 
 def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
     """Over all Cases of a generated test: a `fixed` promise of which every Case was VACUOUS fails."""
-    outputs = {name: _pooled(spec, name, judged) for name in spec.judged}
+    names = covered(spec, judged)
+    outputs = {name: _pooled(spec, name, judged) for name in names}
     claim = f"{spec.name}: each output promised in a fixed order has a Case that could have shown another order"
-    counts = {name: _counts(name, judged) for name in spec.judged}
+    counts = {name: _counts(name, judged) for name in names}
     return Verdict(spec.name, NAME, claim, outputs, figures={"counts": counts}, pooled=True)
 
 
@@ -215,7 +217,7 @@ def _pooled(spec: KernelSpec, output: str, judged: Judged) -> OutputVerdict:
     for status in (Status.ERROR, Status.FAIL):
         if status in seen:
             return OutputVerdict(status, told)
-    fixed = any(spec.contract.order_of(output, case) == "fixed" for case, _ in judged)
+    fixed = any(spec.contract.order_of(output, case) == "fixed" for case, v in judged if output in v.outputs)
     if seen == {Status.VACUOUS} and fixed:
         last = next(v.outputs[output].why for _, v in reversed(judged) if output in v.outputs)
         return OutputVerdict(Status.FAIL, f"promised fixed, yet no Case could have differed ({told}): {last}")

@@ -48,20 +48,24 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     expected = _exact(named)
     doubt = _disagrees(expected, walked.readings.truth, sizes)
     if doubt:
-        return everywhere(spec, blank, Status.ERROR, doubt, walked.run)
+        return everywhere(spec, case, blank, Status.ERROR, doubt, walked.run)
     gates: list[Gate] = []
     outputs: dict[str, OutputVerdict] = {}
-    for name in spec.judged:
-        complaint = malformed(spec, case, walked.run.outputs, name)
+    returned = walked.outputs
+    for name in spec.judged_for(case):
+        complaint = malformed(spec, case, returned, name)
         if complaint:
             outputs[name] = OutputVerdict(Status.FAIL, complaint)
             continue
-        r = measure(spec, case, name, walked.run.outputs[name], walked.readings)
+        if spec.oracle.result(name).whole:
+            outputs[name] = OutputVerdict(Status.VACUOUS, f"{NONE_CANCELS}: integers do not round")
+            continue
+        r = measure(spec, case, name, returned[name], walked.readings)
         gate = survival(r, sizes.get(name), expected.get(name))
         gates.append(gate)
         status = accuracy_status([gate])
         outputs[name] = status if status.status.held else OutputVerdict(status.status, status.why, where(r))
-    outputs = found(spec, walked.run, outputs)
+    outputs = found(walked.run, outputs)
     # Outputs of which no element cancels say nothing, unless all of them are such.
     telling = {name: o for name, o in outputs.items() if not o.why.startswith(NONE_CANCELS)}
     return Verdict(
@@ -132,8 +136,8 @@ def _term_sizes(spec: KernelSpec, made: Sample, kept: dict[str, Tensor] | None) 
     recording = Recording()
     truth = read(spec.oracle, recording, made.exact(), kept)
     found: dict[str, Tensor] = {}
-    for name, (terms, dim) in recording.terms.items():
-        size = terms.abs().sum(dim)
+    for name, addends in recording.terms.items():
+        size = addends.size()
         if name in truth and size.shape == truth[name].shape:
             found[name] = size
     return found

@@ -8,6 +8,7 @@ each wrong argument raises a clear error before any kernel is launched.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,13 +17,15 @@ from numcheck.case import Case
 from numcheck.execute import Run, execute
 from numcheck.judge import malformed
 from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
+from numcheck.laws.ignored import FILLS, filled, ignored, oracle_reads
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes, saved, unavailable
-from numcheck.laws.relation import Held, merged, same_bits, within
+from numcheck.laws.measured import everywhere, found, hashes, saved, saved_alone, unavailable
+from numcheck.laws.relation import Held, merged, same_bits, same_values, whole, within
 from numcheck.profile import Profile
 from numcheck.reading import Radius, Truth, read
 from numcheck.sample import Sample, exact, sample
 from numcheck.spec import KernelSpec
+from numcheck.unspecified import blank, unspecified
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 NAME = "edges"
@@ -30,24 +33,33 @@ NAME = "edges"
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case, boundary or not; a Case outside the promise has to be refused where the spec says so."""
-    blank = Verdict(spec.name, NAME, f"{spec.name} is right at its edges and touches nothing else", {})
-    absent = unavailable(spec, profile, blank)
+    shell = Verdict(spec.name, NAME, f"{spec.name} is right at its edges and touches nothing else", {})
+    absent = unavailable(spec, case, profile, shell)
     if absent is not None:
         return absent
     illegal = spec.illegal(case)
     if illegal is not None:
-        return _refused(spec, case, profile, illegal, blank)
+        return _refused(spec, case, profile, illegal, shell)
     drawn = sample(spec.oracle, case, device=profile.device)
-    run = execute(spec, drawn, device=profile.device)
+    run = execute(spec, drawn, device=profile.device, saved=saved_alone(spec, drawn))
     if run.error:
-        return everywhere(spec, blank, Status.ERROR, run.error, run)
-    forms = {name: malformed(spec, case, run.outputs, name) for name in spec.judged}
+        return everywhere(spec, case, shell, Status.ERROR, run.error, run)
+    forms = {name: malformed(spec, case, run.outputs, name) for name in spec.judged_for(case)}
     outputs = {
         name: OutputVerdict(Status.FAIL, why) if why else OutputVerdict(Status.PASS) for name, why in forms.items()
     }
     if any(forms.values()):
-        return Verdict(spec.name, NAME, blank.claim, found(spec, run, outputs), evidence=run.evidence)
-    held = [*_right(spec, drawn, run), *_unpoisoned(spec, drawn, run, profile)]
+        return Verdict(spec.name, NAME, shell.claim, found(run, outputs), evidence=run.evidence)
+    masks = ignored(spec.oracle, drawn)
+    junk = {what: filled(drawn, masks, fill) for fill, what in enumerate(FILLS)} if masks else {}
+    for changed in junk.values():
+        doubt = oracle_reads(spec.oracle, drawn, changed)
+        if doubt:
+            return everywhere(spec, case, shell, Status.ERROR, doubt, run)
+    truth = _Truth.of(spec, drawn, run)
+    held = [*truth.right(run), *_unpoisoned(spec, drawn, run, profile)]
+    for what, changed in junk.items():
+        held += _undisturbed(truth, run, changed, f"{', '.join(masks)} filled with {what}", profile)
     for result in held:
         if not result.gate.held:
             name = result.gate.output
@@ -60,8 +72,8 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     return Verdict(
         spec.name,
         NAME,
-        blank.claim,
-        found(spec, run, outputs),
+        shell.claim,
+        found(run, outputs),
         gates=tuple(h.gate for h in held),
         hashes=hashes(run),
         evidence=run.evidence,
@@ -69,20 +81,46 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     )
 
 
-def _right(spec: KernelSpec, drawn: Sample, run: Run) -> list[Held]:
-    """Each output against the truth, within its radius."""
-    given, kept = drawn.exact(), saved(run)
-    truth = read(spec.oracle, Truth(), given, kept)
-    radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
-    reason = "within the radius of the exact result, which is what the Contract allows in the worst case"
-    return [within(name, exact(run.outputs[name]), truth[name], radius[name], reason) for name in spec.judged]
+@dataclass(frozen=True)
+class _Truth:
+    """What the outputs of one Sample have to be: truth and radius, and which elements the problem leaves open."""
+
+    spec: KernelSpec
+    drawn: Sample
+    exact: Mapping[str, Tensor]
+    radius: Mapping[str, Tensor]
+    left_open: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, spec: KernelSpec, drawn: Sample, run: Run) -> _Truth:
+        """Read with the Run's own saved outputs."""
+        given, kept, left_open = drawn.exact(), saved(run), unspecified(spec.oracle, drawn)
+        truth = read(spec.oracle, Truth(), given, kept)
+        radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
+        return cls(spec, drawn, blank(truth, left_open), blank(radius, left_open), left_open)
+
+    def right(self, run: Run) -> list[Held]:
+        """Each output against the truth, within its radius; integers and bools exactly."""
+        reason = "within the radius of the exact result, which is what the Contract allows in the worst case"
+        return [self.near(name, run.outputs[name], reason) for name in self.spec.judged_for(self.drawn.case)]
+
+    def near(self, name: str, got: Tensor, reason: str) -> Held:
+        """One output against its truth."""
+        got = self.closed(name, got)
+        if self.spec.oracle.result(name).whole:
+            return same_values(name, whole(got), whole(self.exact[name]), "integers and bools are exact or wrong")
+        return within(name, exact(got), self.exact[name], self.radius[name], reason)
+
+    def closed(self, name: str, got: Tensor) -> Tensor:
+        """An output, zero where the problem leaves an element open."""
+        return blank({name: got}, self.left_open)[name]
 
 
 def _unpoisoned(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> list[Held]:
-    """The same bits whether margins and gaps of the inputs hold NaN or huge numbers."""
-    other = execute(spec, _repoisoned(drawn), device=profile.device)
+    """The same bits whether margins and gaps of the inputs hold NaN or huge numbers (integers: 1 or 0, both valid)."""
+    other = execute(spec, drawn.map(lambda _, t: _filled(t)), device=profile.device, saved=saved_alone(spec, drawn))
     held = []
-    for name in spec.judged:
+    for name in spec.judged_for(drawn.case):
         got, expected = other.outputs.get(name), run.outputs[name]
         reason = "memory between and around the inputs' elements does not matter: huge numbers there change nothing"
         if got is None:
@@ -93,26 +131,38 @@ def _unpoisoned(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> 
     return held
 
 
+def _undisturbed(truth: _Truth, run: Run, junk: Sample, what: str, profile: Profile) -> list[Held]:
+    """The same bits with junk in elements that must not matter; in any order, the same truth."""
+    spec, case = truth.spec, truth.drawn.case
+    other = execute(spec, junk, device=profile.device, saved=saved_alone(spec, truth.drawn))
+    held = []
+    for name in spec.judged_for(case):
+        reason = f"elements that must not matter do not: {what}, the same bits"
+        got = other.outputs.get(name)
+        if got is None or got.shape != run.outputs[name].shape:
+            missing = other.error or "another shape came back"
+            held.append(same_bits(name, run.outputs[name].new_empty(0), run.outputs[name], f"{reason}, but {missing}"))
+        elif spec.contract.order_of(name, case) == "any":
+            held.append(truth.near(name, got, f"{reason}, or for any order within the radius of the same truth"))
+        else:
+            held.append(same_bits(name, truth.closed(name, got), truth.closed(name, run.outputs[name]), reason))
+    return held
+
+
 def _nonfinite(tensor: Tensor) -> Tensor:
     # In any order bits may differ, but what is finite stays so; the radius of `_right` bounds the values of both.
     return torch.isfinite(tensor)
 
 
-def _repoisoned(drawn: Sample) -> Sample:
-    """The Sample with the largest finite number, instead of NaN, wherever an input's storage holds no element of it."""
-
-    def poisoned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: _filled(t) for name, t in tensors.items()}
-
-    return Sample(drawn.case, poisoned(drawn.inputs), poisoned(drawn.cotangents))
-
-
 def _filled(tensor: Tensor) -> Tensor:
-    if not tensor.dtype.is_floating_point:
-        return tensor
+    """A tensor with the largest finite number, instead of NaN, wherever its storage holds no element of it.
+
+    Integers get 0 instead of 1: an index that is read there must show, and not take the device down.
+    """
     length = tensor.untyped_storage().nbytes() // tensor.element_size()
-    whole = torch.full((length,), torch.finfo(tensor.dtype).max, dtype=tensor.dtype, device=tensor.device)
-    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tensor)
+    huge = torch.finfo(tensor.dtype).max if tensor.dtype.is_floating_point else 0
+    whole_storage = torch.full((length,), huge, dtype=tensor.dtype, device=tensor.device)
+    return whole_storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tensor)
 
 
 def _refusals(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> dict[Wrong, str]:
@@ -127,17 +177,22 @@ def _refusals(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> di
     return outcomes
 
 
-def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, blank: Verdict) -> Verdict:
+def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell: Verdict) -> Verdict:
     """A Case outside the promise raises before anything is launched, where the Contract says that it is refused."""
     if not spec.contract.refuses or case.dtype not in spec.dtypes:
-        return everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
-    run = execute(spec, sample(spec.oracle, case, device=profile.device), device=profile.device)
+        return everywhere(spec, case, shell, Status.VACUOUS, f"outside the promise: {illegal}")
+    drawn = sample(spec.oracle, case, device=profile.device)
+    run = execute(spec, drawn, device=profile.device, saved=saved_alone(spec, drawn))
     if not run.error:
-        return everywhere(spec, blank, Status.FAIL, f"the Contract refuses this Case ({illegal}), but it ran", run)
+        return everywhere(
+            spec, case, shell, Status.FAIL, f"the Contract refuses this Case ({illegal}), but it ran", run
+        )
     if run.evidence.launches:
         ran = ", ".join(launch.kernel for launch in run.evidence.launches)
-        return everywhere(spec, blank, Status.FAIL, f"refused ({illegal}), but only after {ran} was launched", run)
-    return everywhere(spec, blank, Status.PASS, f"refused: {message_of(run.error)}", run)
+        return everywhere(
+            spec, case, shell, Status.FAIL, f"refused ({illegal}), but only after {ran} was launched", run
+        )
+    return everywhere(spec, case, shell, Status.PASS, f"refused: {message_of(run.error)}", run)
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from numcheck.case import Case
 from numcheck.difference import difference
 from numcheck.execute import Run, execute
 from numcheck.laws.arguments import message_of
-from numcheck.laws.law import Judged, Law
-from numcheck.laws.measured import everywhere, found, hashes, unjudged
+from numcheck.laws.law import Judged, Law, covered
+from numcheck.laws.measured import everywhere, found, hashes, saved_alone, unjudged
 from numcheck.order import Order, orders
 from numcheck.profile import Profile
 from numcheck.sample import Sample, sample
@@ -26,6 +27,8 @@ NAME = "evidence"
 # More programs than are enumerated, so that the orders are the reversed one and shuffles whatever a launch's size.
 PROGRAMS = 8
 
+Saved = Mapping[str, Tensor] | None
+
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     """The Verdict of one Case: kernels seen, outputs returned, determinism requests answered."""
@@ -34,22 +37,23 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     if nothing is not None:
         return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
-    run = execute(spec, drawn, device=profile.device)
+    alone = saved_alone(spec, drawn)
+    run = execute(spec, drawn, device=profile.device, saved=alone)
     if run.error:
-        return everywhere(spec, blank, Status.ERROR, run.error, run)
+        return everywhere(spec, case, blank, Status.ERROR, run.error, run)
     status, why = _route(spec, case, run)
-    outputs = dict.fromkeys(spec.judged, OutputVerdict(status, why))
+    outputs = dict.fromkeys(spec.judged_for(case), OutputVerdict(status, why))
     request = "not asked: no output of this Case is promised in any order"
     if status is Status.PASS:
-        request, refused = _request(spec, drawn, profile, outputs)
+        request, refused = _request(spec, drawn, profile, alone)
         outputs |= refused
     seen = Counter(launch.kernel for launch in run.evidence.launches)
-    mattered = _mattered(spec, drawn, profile, run) if status is Status.PASS else {}
+    mattered = _mattered(spec, drawn, profile, run, alone) if status is Status.PASS else {}
     return Verdict(
         spec.name,
         NAME,
         blank.claim,
-        found(spec, run, outputs),
+        found(run, outputs),
         hashes=hashes(run),
         evidence=run.evidence,
         figures={"launches": dict(seen), "operators": len(run.evidence.operators), "determinism": request} | mattered,
@@ -79,7 +83,7 @@ def _route(spec: KernelSpec, case: Case, run: Run) -> tuple[Status, str]:
     return Status.PASS, ""
 
 
-def _mattered(spec: KernelSpec, drawn: Sample, profile: Profile, run: Run) -> dict[str, object]:
+def _mattered(spec: KernelSpec, drawn: Sample, profile: Profile, run: Run, alone: Saved) -> dict[str, object]:
     """For each kernel that must run, whether any output changes once its launches do nothing.
 
     Only the interpreter can leave a launch out. A kernel that is launched on dummy data while the outputs come from
@@ -89,7 +93,7 @@ def _mattered(spec: KernelSpec, drawn: Sample, profile: Profile, run: Run) -> di
         return {}
     mattered = {}
     for pattern in map(pattern_of, spec.must_run):
-        without = execute(spec, drawn, device=profile.device, silent=pattern)
+        without = execute(spec, drawn, device=profile.device, silent=pattern, saved=alone)
         mattered[pattern] = bool(without.error) or hashes(without) != hashes(run)
     return {"mattered": mattered} if mattered else {}
 
@@ -110,7 +114,9 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
     )
     found = OutputVerdict(Status.ERROR, why) if idle else OutputVerdict(Status.PASS)
     claim = f"{spec.name}: the outputs depend on each kernel that must run"
-    return Verdict(spec.name, NAME, claim, dict.fromkeys(spec.judged, found), figures={"mattered": cases}, pooled=True)
+    return Verdict(
+        spec.name, NAME, claim, dict.fromkeys(covered(spec, judged), found), figures={"mattered": cases}, pooled=True
+    )
 
 
 def pattern_of(kernel: Any) -> str:
@@ -121,19 +127,18 @@ def pattern_of(kernel: Any) -> str:
     return kernel
 
 
-def _request(
-    spec: KernelSpec, drawn: Sample, profile: Profile, outputs: dict[str, OutputVerdict]
-) -> tuple[str, dict[str, OutputVerdict]]:
+def _request(spec: KernelSpec, drawn: Sample, profile: Profile, alone: Saved) -> tuple[str, dict[str, OutputVerdict]]:
     """Ask for determinism where an output comes in any order: what the kernel answered, and what that makes of it."""
     case = drawn.case
-    free = [name for name in spec.judged if spec.contract.order_of(name, case) == "any"]
+    free = [name for name in spec.judged_for(case) if spec.contract.order_of(name, case) == "any"]
     if not free or not spec.launches(case):
         return "not asked: no output of this Case is promised in any order", {}
     with _requesting():
-        asked = execute(spec, drawn, device=profile.device)
+        asked = execute(spec, drawn, device=profile.device, saved=alone)
         if asked.error:
-            return _refusal(spec, asked.error)
-        others = [execute(spec, drawn, device=profile.device, order=order) for order in _orders(case, profile)]
+            return _refusal(spec, case, asked.error)
+        tried = _orders(case, profile)
+        others = [execute(spec, drawn, device=profile.device, order=order, saved=alone) for order in tried]
     dropped = {name: _dropped(name, asked, others) for name in free}
     found_out = {name: OutputVerdict(Status.FAIL, why, where) for name, (why, where) in dropped.items() if why}
     return "dropped" if found_out else f"honoured in {len(others)} orders", found_out
@@ -150,12 +155,12 @@ def _requesting() -> Iterator[None]:
         torch.use_deterministic_algorithms(before, warn_only=soft)
 
 
-def _refusal(spec: KernelSpec, error: str) -> tuple[str, dict[str, OutputVerdict]]:
+def _refusal(spec: KernelSpec, case: Case, error: str) -> tuple[str, dict[str, OutputVerdict]]:
     """A refusal says that determinism is what it cannot give; any other exception is a crash."""
     if "determinis" in error.lower():
         return f"refused: {message_of(error)}", {}
     why = f"raised under a determinism request, without a word of determinism: {error}"
-    return "crashed", dict.fromkeys(spec.judged, OutputVerdict(Status.ERROR, why))
+    return "crashed", dict.fromkeys(spec.judged_for(case), OutputVerdict(Status.ERROR, why))
 
 
 def _orders(case: Case, profile: Profile) -> tuple[Order, ...]:

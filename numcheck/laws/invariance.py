@@ -12,10 +12,10 @@ from torch import Tensor
 from numcheck.case import Case
 from numcheck.execute import execute
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes, unjudged
+from numcheck.laws.measured import everywhere, found, hashes, saved_alone, unjudged
 from numcheck.laws.placing import laid_out, sliced
 from numcheck.laws.relation import Held, same_bits, verdicts, within
-from numcheck.laws.scaling import linear, scaled_cotangent, scaled_inputs
+from numcheck.laws.scaling import in_cotangent, scaled_inputs
 from numcheck.laws.subject import Broken, Relations, Subject
 from numcheck.oracle import Relation
 from numcheck.profile import Profile
@@ -33,23 +33,23 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     if nothing is not None:
         return nothing
     drawn = sample(spec.oracle, case, device=profile.device)
-    run = execute(spec, drawn, device=profile.device)
+    run = execute(spec, drawn, device=profile.device, saved=saved_alone(spec, drawn))
     if run.error:
-        return everywhere(spec, blank, Status.ERROR, run.error, run)
+        return everywhere(spec, case, blank, Status.ERROR, run.error, run)
     subject = Subject(spec, drawn, profile.device, run)
-    held: dict[str, list[Held]] = {name: [] for name in spec.judged}
+    held: dict[str, list[Held]] = {name: [] for name in subject.judged}
     outputs: dict[str, OutputVerdict] = {}
     try:
-        for relation in (linear, scaled_cotangent, scaled_inputs, laid_out, sliced, _declared):
+        for relation in (in_cotangent, scaled_inputs, laid_out, sliced, _declared):
             for output, result in relation(subject):
                 held[output].append(result)
     except Broken as error:
-        outputs = dict.fromkeys(spec.judged, OutputVerdict(Status.ERROR, str(error)))
+        outputs = dict.fromkeys(subject.judged, OutputVerdict(Status.ERROR, str(error)))
     return Verdict(
         spec.name,
         NAME,
         blank.claim,
-        outputs or found(spec, run, verdicts(held, "no relation applies to this Case")),
+        outputs or found(run, verdicts(held, "no relation applies to this Case")),
         gates=tuple(h.gate for relations in held.values() for h in relations),
         hashes=hashes(run),
         evidence=run.evidence,
@@ -64,21 +64,21 @@ def _declared(subject: Subject) -> Relations:
 
 def _one_declared(subject: Subject, relation: Relation) -> Relations:
     whole = subject.sample
-    tensors = relation.transform(whole.case, {**whole.inputs, **whole.cotangents})
+    tensors = relation.transform(whole.case, whole.tensors)
     if tensors is None:
         return
     changed = whole.but(**tensors)
     got = relation.back(whole.case, dict(subject.rerun(changed, relation.name)))
     radii: dict[str, Tensor] = {}
-    for name in subject.spec.judged:
+    for name in subject.judged:
         if name not in got:
             continue
         if relation.exact and subject.exactly(name):
-            yield name, same_bits(name, got[name], subject.run.outputs[name], f"{relation.name}: the same bits")
+            yield name, same_bits(name, got[name], subject.outputs[name], f"{relation.name}: the same bits")
             continue
         radii = radii or relation.back(whole.case, subject.radius(changed))
         allowed = subject.own[name] + radii[name].abs()
-        expected = exact(subject.run.outputs[name])
+        expected = exact(subject.outputs[name])
         yield name, within(name, exact(got[name]), expected, allowed, f"{relation.name}: within both radii")
 
 

@@ -13,6 +13,12 @@ from numcheck.verdict import Verdict
 Judged = Sequence[tuple[Case, Verdict]]
 
 
+def covered(spec: KernelSpec, judged: Judged) -> tuple[str, ...]:
+    """Names of the outputs that some Case was judged by: optional ones that none had are left out."""
+    seen = {name for _, verdict in judged for name in verdict.outputs}
+    return tuple(name for name in spec.judged if name in seen)
+
+
 def _no_cases(spec: KernelSpec) -> tuple[Case, ...]:
     return ()
 

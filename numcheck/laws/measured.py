@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,8 @@ from numcheck.execute import Run, execute
 from numcheck.reading import Readings, readings
 from numcheck.sample import Sample, exact, sample
 from numcheck.ulp import digest
+from numcheck.unspecified import blank as blanked
+from numcheck.unspecified import blank_readings, unspecified
 from numcheck.vacuity import record
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
@@ -33,11 +36,17 @@ JITTERS_SMALL, JITTERS_LARGE, SMALL = 16, 8, 16_384
 
 @dataclass(frozen=True)
 class Measured:
-    """One Run beside the readings of its Contract."""
+    """One Run beside the readings of its Contract, in which every element that the problem leaves open is zero."""
 
     sample: Sample
     run: Run
     readings: Readings
+    left_open: Mapping[str, Tensor]
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """The Run's outputs, open elements zero like those of the readings."""
+        return blanked(self.run.outputs, self.left_open)
 
 
 def named_in(spec: KernelSpec, case: Case) -> Cancellation | None:
@@ -57,25 +66,32 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
         return nothing
     named = named_in(spec, case)
     made = sample(spec.oracle, case, device=profile.device, values=named.values if named else None)
-    alone = record(spec, made).saved(spec, made) if spec.forward is None else None
-    run = execute(spec, made, device=profile.device, saved=alone)
+    run = execute(spec, made, device=profile.device, saved=saved_alone(spec, made))
     if run.error:
-        return everywhere(spec, blank, Status.ERROR, run.error, run)
-    policy = spec.contract.policy(case)
-    read = readings(spec.oracle, policy, made, profile.draws, saved=saved(run), jitters=_jitters(spec, case))
-    silent = [name for name in spec.judged if bool(torch.isnan(read.truth[name]).any())]
-    if silent and all(bool(torch.isfinite(t).all()) for t in made.exact().values()):
+        return everywhere(spec, case, blank, Status.ERROR, run.error, run)
+    walked = _read(spec, made, run, profile.draws)
+    silent = [name for name in spec.judged_for(case) if bool(torch.isnan(walked.readings.truth[name]).any())]
+    if silent and all(bool(torch.isfinite(t).all()) for t in made.exact_tensors().values()):
         names = ", ".join(silent)
         why = f"oracle {spec.oracle.name} gives NaN in {names} though every input is finite: it cannot judge"
-        return everywhere(spec, blank, Status.ERROR, why, run)
-    return Measured(made, run, read)
+        return everywhere(spec, case, blank, Status.ERROR, why, run)
+    return walked
 
 
-def redrawn(spec: KernelSpec, case: Case, walked: Measured, draws: int) -> Measured:
+def _read(spec: KernelSpec, made: Sample, run: Run, draws: int) -> Measured:
+    policy, left_open = spec.contract.policy(made.case), unspecified(spec.oracle, made)
+    read = readings(spec.oracle, policy, made, draws, saved=saved(run), jitters=_jitters(spec, made.case))
+    return Measured(made, run, blank_readings(read, left_open), left_open)
+
+
+def redrawn(spec: KernelSpec, walked: Measured, draws: int) -> Measured:
     """The same Run beside readings with `draws` noise draws; the kernel does not run again."""
-    policy, kept = spec.contract.policy(case), saved(walked.run)
-    read = readings(spec.oracle, policy, walked.sample, draws, saved=kept, jitters=_jitters(spec, case))
-    return replace(walked, readings=read)
+    return _read(spec, walked.sample, walked.run, draws)
+
+
+def saved_alone(spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
+    """Saved outputs for a spec without a forward: the oracle's, rounded once. None where its own forward makes them."""
+    return record(spec, drawn).saved(spec, drawn) if spec.forward is None and spec.oracle.saved else None
 
 
 def saved(run: Run) -> dict[str, Tensor] | None:
@@ -84,31 +100,35 @@ def saved(run: Run) -> dict[str, Tensor] | None:
 
 
 def _jitters(spec: KernelSpec, case: Case) -> int:
-    elements = max((math.prod(spec.oracle.result(name).shape(case)) for name in spec.judged), default=0)
+    elements = max((math.prod(spec.oracle.result(name).shape(case)) for name in spec.judged_for(case)), default=0)
     return JITTERS_SMALL if elements <= SMALL else JITTERS_LARGE
 
 
 def unjudged(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Verdict | None:
     """UNAVAILABLE where `spec` cannot run here, VACUOUS for a Case outside its promise; None for one to be judged."""
-    absent = unavailable(spec, profile, blank)
+    absent = unavailable(spec, case, profile, blank)
     if absent is not None:
         return absent
     illegal = spec.illegal(case)
-    return None if illegal is None else everywhere(spec, blank, Status.VACUOUS, f"outside the promise: {illegal}")
+    if illegal is None and not spec.judged_for(case):
+        illegal = "this Case has none of the outputs that the spec computes"
+    return None if illegal is None else everywhere(spec, case, blank, Status.VACUOUS, f"outside the promise: {illegal}")
 
 
-def unavailable(spec: KernelSpec, profile: Profile, blank: Verdict) -> Verdict | None:
+def unavailable(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Verdict | None:
     """UNAVAILABLE with the reason and what it needs; None where `spec` can run here."""
     capability = spec.available(profile.device)
     if not isinstance(capability, Unavailable):
         return None
     needs = f"; needs {capability.needs}" if capability.needs else ""
-    return everywhere(spec, blank, Status.UNAVAILABLE, f"{capability.reason}{needs}")
+    return everywhere(spec, case, blank, Status.UNAVAILABLE, f"{capability.reason}{needs}")
 
 
-def everywhere(spec: KernelSpec, blank: Verdict, status: Status, why: str, run: Run | None = None) -> Verdict:
-    """`blank` with one status and reason for every output of `spec`."""
-    outputs = {name: OutputVerdict(status, why) for name in spec.judged}
+def everywhere(
+    spec: KernelSpec, case: Case, blank: Verdict, status: Status, why: str, run: Run | None = None
+) -> Verdict:
+    """`blank` with one status and reason for every output of `spec` in `case`."""
+    outputs = {name: OutputVerdict(status, why) for name in spec.judged_for(case)}
     if run is None:
         return Verdict(blank.spec, blank.law, blank.claim, outputs)
     return Verdict(blank.spec, blank.law, blank.claim, outputs, hashes=hashes(run), evidence=run.evidence)
@@ -119,12 +139,12 @@ def hashes(run: Run) -> dict[str, str]:
     return {name: digest(t) for name, t in run.outputs.items()}
 
 
-def found(spec: KernelSpec, run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdict]:
+def found(run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdict]:
     """`outputs`, failed by what the guards found: a finding fails the outputs that it names, or else all of them."""
     for finding in run.findings:
         mentioned = re.findall(r"output (\w+)", finding)
-        named = [name for name in spec.judged if name in mentioned]
-        for name in named or spec.judged:
+        named = [name for name in outputs if name in mentioned]
+        for name in named or tuple(outputs):
             old = outputs[name]
             why = f"{finding}; {old.why}" if old.why else finding
             outputs[name] = OutputVerdict(max(old.status, Status.FAIL), why, old.where)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from numcheck.case import Case
 from numcheck.execute import Run, execute
 from numcheck.gate import Gate
-from numcheck.laws.law import Judged, Law
-from numcheck.laws.measured import everywhere, unjudged
+from numcheck.laws.law import Judged, Law, covered
+from numcheck.laws.measured import everywhere, saved_alone, unjudged
 from numcheck.oracle import CaseSpace, Output
 from numcheck.profile import Profile
 from numcheck.sample import Sample, sample
@@ -61,10 +61,10 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     calls = _calls(spec, drawn, profile)
     for call in calls:
         if call.run.error:
-            return everywhere(spec, blank, Status.ERROR, call.run.error, call.run)
+            return everywhere(spec, case, blank, Status.ERROR, call.run.error, call.run)
         if call.returned and not call.run.evidence.peak_bytes:
             why = f"{call.name} returned {call.returned} bytes, yet no allocation was seen: nothing was measured"
-            return everywhere(spec, blank, Status.ERROR, why, call.run)
+            return everywhere(spec, case, blank, Status.ERROR, why, call.run)
     gates = {call: _gate(call, promised) for call in calls}
     outputs: dict[str, OutputVerdict] = {}
     for call, gate in gates.items():
@@ -94,11 +94,12 @@ def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
     halves = []
     if spec.forward:
         run = execute(spec.but(vjp=None), drawn, device=profile.device, guard=counted)
-        halves.append(Call("forward", drawn.case, run, spec.oracle.outputs))
-    if spec.vjp:
-        saved = dict(halves[0].run.saved) if halves and not halves[0].run.error else None
+        halves.append(Call("forward", drawn.case, run, spec.oracle.outputs_for(drawn.case)))
+    gradients = spec.oracle.gradients_for(drawn.case)
+    if spec.vjp and gradients:
+        saved = dict(halves[0].run.saved) if halves else saved_alone(spec, drawn)
         run = execute(spec.but(forward=None), drawn, device=profile.device, guard=counted, saved=saved)
-        halves.append(Call("vjp", drawn.case, run, spec.oracle.gradients))
+        halves.append(Call("vjp", drawn.case, run, gradients))
     return halves
 
 
@@ -154,7 +155,7 @@ def pool(spec: KernelSpec, judged: Judged) -> Verdict | None:
         spec.name,
         NAME,
         f"{spec.name}: the workspace formula holds at {SHAPES} shapes or more, so it may be read at larger ones",
-        dict.fromkeys(spec.judged, _pooled(rows, len(shapes), residual)),
+        dict.fromkeys(covered(spec, judged), _pooled(rows, len(shapes), residual)),
         figures=figures,
         pooled=True,
     )

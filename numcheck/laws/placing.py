@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from numcheck.case import Case
-from numcheck.laws.relation import Held, same_bits, within
+from numcheck.laws.relation import Held, same_bits, same_values, within
 from numcheck.laws.subject import Relations, Subject
-from numcheck.oracle import Dims, Output
+from numcheck.oracle import Output
 from numcheck.sample import Sample, exact, in_layout
 
 
@@ -33,20 +33,16 @@ def _layouts(subject: Subject) -> list[Case]:
 
 def _placed(whole: Sample, case: Case) -> Sample:
     """The Sample's own values in another Case's layout and offset."""
-
-    def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {n: in_layout(t, case, str(t.device)) for n, t in tensors.items()}
-
-    return Sample(case, moved(whole.inputs), moved(whole.cotangents))
+    return whole.map(lambda _, t: in_layout(t, case, str(t.device)), case)
 
 
 def _same(subject: Subject, got: Mapping[str, Tensor], reason: str) -> Relations:
-    for name in subject.spec.judged:
+    for name in subject.judged:
         if subject.same_tree(name):
-            yield name, same_bits(name, got[name], subject.run.outputs[name], reason)
+            yield name, same_bits(name, got[name], subject.outputs[name], reason)
         else:
             allowed = 2 * subject.own[name]
-            expected = exact(subject.run.outputs[name])
+            expected = exact(subject.outputs[name])
             yield (
                 name,
                 within(
@@ -67,49 +63,45 @@ def sliced(subject: Subject) -> Relations:
         return
     parts = [subject.rerun(half, f"{_span(*span)} alone") for half, span in zip(halves, spans, strict=True)]
     for output in oracle.results:
-        if output.name in subject.spec.judged and _batched(subject, output.dims):
+        if output.name in subject.judged and oracle.batched(output) and output.name not in oracle.partial:
             for span, part in zip(spans, parts, strict=True):
                 yield output.name, _row_slice(subject, output, part[output.name], *span)
     yield from _added(subject, halves, parts)
 
 
 def _added(subject: Subject, halves: list[Sample], parts: list[Mapping[str, Tensor]]) -> Relations:
-    """A gradient that all rows share is the sum of what each half of them gives, within the three radii."""
-    oracle = subject.spec.oracle
-    shared = [g for g in oracle.gradients if g.name in subject.spec.judged and not _batched(subject, g.dims)]
-    # Where a row's output depends on other rows, halves of the batch are other problems.
-    if not shared or not all(_batched(subject, o.dims) for o in oracle.outputs):
+    """A result that is a sum over the batch is the sum of what each half of it gives, within the three radii."""
+    names = [name for name in subject.spec.oracle.partial if name in subject.judged]
+    if not names:
         return
     radii = [subject.radius(half) for half in halves]
-    for gradient in shared:
-        name = gradient.name
-        together = exact(parts[0][name]) + exact(parts[1][name])
-        allowed = subject.own[name] + radii[0][name] + radii[1][name]
-        reason = "a gradient that all rows share: two halves of the batch add up to it within their radii"
-        yield name, within(name, together, exact(subject.run.outputs[name]), allowed, reason)
+    reason = "a sum over the batch: its two halves add up to it"
+    for name in names:
+        whole, together = exact(subject.outputs[name]), exact(parts[0][name]) + exact(parts[1][name])
+        if subject.whole(name):
+            yield name, same_values(name, together, whole, reason)
+        else:
+            allowed = subject.own[name] + radii[0][name] + radii[1][name]
+            yield name, within(name, together, whole, allowed, f"{reason} within their radii")
 
 
 def _rows(subject: Subject, case: Case, low: int, high: int) -> Sample:
+    """Some rows of the batch; the scalars are those of the whole, of which this is a part."""
     oracle = subject.spec.oracle
-    dims = {i.name: i.dims for i in oracle.inputs} | {c.name: c.dims for c in oracle.cotangents}
+    batched = {declared.name for declared in (*oracle.inputs, *oracle.cotangents) if oracle.batched(declared)}
 
-    def cut(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        rows = {n: t[low:high] if _batched(subject, dims[n]) else t for n, t in tensors.items()}
-        return {n: in_layout(t, case, str(t.device)) for n, t in rows.items()}
+    def cut(name: str, tensor: Tensor) -> Tensor:
+        return in_layout(tensor[low:high] if name in batched else tensor, case, str(tensor.device))
 
-    return Sample(case, cut(subject.sample.inputs), cut(subject.sample.cotangents))
+    return subject.sample.map(cut, case)
 
 
 def _span(low: int, high: int) -> str:
     return f"rows {low} to {high - 1}"
 
 
-def _batched(subject: Subject, dims: Dims) -> bool:
-    return isinstance(dims, tuple) and bool(dims) and dims[0] == subject.spec.oracle.batch
-
-
 def _row_slice(subject: Subject, output: Output, got: Tensor, low: int, high: int) -> Held:
-    expected = subject.run.outputs[output.name][low:high]
+    expected = subject.outputs[output.name][low:high]
     reason = f"{_span(low, high)} alone: the same bits as in the whole batch"
     if subject.same_tree(output.name):
         return same_bits(output.name, got, expected, reason)

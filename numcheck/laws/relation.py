@@ -37,6 +37,11 @@ def same_values(output: str, got: Tensor, expected: Tensor, reason: str, vacuous
     return Held(gate, _where(output, got, expected, wrong.to(torch.float64)) if count else "")
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """An integer or bool tensor, or exact whole numbers, as int64 on the CPU."""
+    return tensor.detach().cpu().to(torch.int64)
+
+
 def within(output: str, got: Tensor, expected: Tensor, allowed: Tensor, reason: str, vacuous: str = "") -> Held:
     """Held if |got - expected| <= allowed for every element; the gate's value is the largest share of the allowance.
 

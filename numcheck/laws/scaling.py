@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 
 import torch
 from torch import Tensor
 
+from numcheck.laws.curves import Curves
 from numcheck.laws.relation import Held, same_values, within
 from numcheck.laws.subject import Relations, Subject
 from numcheck.reading import Truth, read
-from numcheck.sample import Counter, exact
+from numcheck.sample import Counter, Sample, exact
 from numcheck.ulp import FORMATS
 
 # Any power of two is exact; 4 moves exponents by more than a lost carry bit would.
@@ -20,15 +22,25 @@ FACTOR = 4.0
 SAFE = 2.0**32
 
 
-def _gradients(subject: Subject) -> list[str]:
-    return [g.name for g in subject.spec.oracle.gradients] if subject.spec.vjp else []
+def in_cotangent(subject: Subject) -> Relations:
+    """vjp(g) = vjp(g where mask) + vjp(g elsewhere) within the three radii, and vjp(-4 g) = -4 vjp(g) exactly.
 
-
-def linear(subject: Subject) -> Relations:
-    """vjp(g) = vjp(g where mask) + vjp(g elsewhere), within the three radii."""
-    names = _gradients(subject)
-    if not names or not subject.sample.cotangents:
+    Saved outputs stay as they are. Only for gradients whose truth is linear: not for one that is given a start value.
+    """
+    whole = subject.sample
+    if not subject.spec.vjp or not whole.cotangents:
         return
+    negated = whole.but(**{n: t * -FACTOR for n, t in whole.cotangents.items()})
+    before, after = (_truth(subject, s, saved=True) for s in (whole, negated))
+    given = {g.name for g in subject.spec.oracle.gradients}
+    names = [n for n in subject.judged if n in given and torch.equal(before[n] * -FACTOR, after[n])]
+    if names:
+        yield from _added_up(subject, names)
+        if _safe(subject) and _fits(subject, negated):
+            yield from _negated(subject, names, negated)
+
+
+def _added_up(subject: Subject, names: list[str]) -> Relations:
     whole = subject.sample
     masks = {n: Counter(whole.case.seed, f"mask/{n}").signs(tuple(t.shape)) > 0 for n, t in whole.cotangents.items()}
     parts = [
@@ -40,7 +52,7 @@ def linear(subject: Subject) -> Relations:
         together = exact(got[0][name]) + exact(got[1][name])
         allowed = radii[0][name] + radii[1][name] + radii[2][name]
         reason = "the VJP is linear in the cotangent: two halves add up to the whole within their radii"
-        yield name, within(name, together, exact(subject.run.outputs[name]), allowed, reason)
+        yield name, within(name, together, exact(subject.outputs[name]), allowed, reason)
 
 
 def _where(mask: Tensor, tensor: Tensor) -> Tensor:
@@ -48,31 +60,29 @@ def _where(mask: Tensor, tensor: Tensor) -> Tensor:
     return torch.where(mask, tensor, torch.zeros_like(tensor))
 
 
-def scaled_cotangent(subject: Subject) -> Relations:
-    """vjp(-4 g) = -4 vjp(g), exactly."""
-    names = _gradients(subject)
-    if not names or not subject.sample.cotangents or not _safe(subject):
-        return
-    changed = subject.sample.but(**{n: t * -FACTOR for n, t in subject.sample.cotangents.items()})
-    got = subject.rerun(changed, "the cotangent times -4", saved=True)
-    reason = "the VJP is linear in the cotangent: times -4 is exact in binary"
+def _negated(subject: Subject, names: list[str], negated: Sample) -> Relations:
+    got = subject.rerun(negated, "the cotangent times -4", saved=True)
     for name in names:
+        reason = "the VJP is linear in the cotangent: times -4 is exact in binary"
         yield name, _scaled(subject, name, got[name], -FACTOR, reason)
 
 
 def scaled_inputs(subject: Subject) -> Relations:
     """Where the truth of inputs times 4 is a power of two times the truth, so are the kernel's bits.
 
-    Inputs of one declared dtype are scaled together; only where no output follows exactly are they scaled one by one.
+    Inputs of one dtype are scaled together; only where no output follows exactly are they scaled one by one. Integers,
+    bools and scalars stay, and so does an input on which an exponential or its like depends.
     """
     if not _safe(subject):
         return
-    oracle, given = subject.spec.oracle, subject.sample.inputs
-    truth = read(oracle, Truth(), subject.sample.exact(), None)
+    given = subject.sample.inputs
+    truth = _truth(subject, subject.sample)
     groups: dict[str, list[str]] = {}
-    for source in oracle.inputs:
+    for source in subject.spec.oracle.inputs_for(subject.sample.case):
         if given[source.name].dtype.is_floating_point and given[source.name].numel():
-            groups.setdefault(source.dtype, []).append(source.name)
+            groups.setdefault("data" if source.dtype == "data" else source.dtype_for(subject.sample.case), []).append(
+                source.name
+            )
     for group in groups.values():
         if not (yield from _scaled_group(subject, truth, group)) and len(group) > 1:
             for name in group:
@@ -84,8 +94,13 @@ def _scaled_group(
 ) -> Generator[tuple[str, Held], None, bool]:
     """The inputs `names` times 4; returns whether any output moves by a power of two other than 1."""
     changed = subject.sample.but(**{n: subject.sample.inputs[n] * FACTOR for n in names})
-    moved = read(subject.spec.oracle, Truth(), changed.exact(), None)
-    powers = {name: _power(truth[name], moved[name]) for name in subject.spec.judged}
+    if not _fits(subject, changed):
+        return False
+    with Curves() as curves:
+        moved = _truth(subject, changed, follow=names)
+    if curves.seen:
+        return False
+    powers = {name: _power(truth[name], moved[name]) for name in subject.judged}
     if all(power in (None, 1.0) for power in powers.values()):
         return False
     what = f"{' and '.join(names)} times 4"
@@ -97,30 +112,61 @@ def _scaled_group(
     return True
 
 
+def _truth(
+    subject: Subject, changed: Sample, *, saved: bool = False, follow: list[str] | None = None
+) -> Mapping[str, Tensor]:
+    """The truth of a changed Sample; `saved`: on this run's saved outputs; `follow`: inputs that autograd watches."""
+    given = changed.exact()
+    given |= {name: given[name].requires_grad_() for name in follow or ()}
+    kept = {name: exact(t) for name, t in subject.run.saved.items()} if saved else None
+    found = subject.blanked(read(subject.spec.oracle, Truth(), given, kept or None), changed)
+    return {name: value.detach() for name, value in found.items()}
+
+
 def _power(before: Tensor, after: Tensor) -> float | None:
-    """The power of two (1, 4 or 16) by which FP64 truth moved as a whole, or None; None too where it is all zero."""
-    if not bool((before != 0).any()):
+    """The power of two by which a truth moved as a whole, or None; None too where it is zero throughout."""
+    sizes = torch.where(torch.isfinite(before), before.abs(), torch.zeros_like(before)).flatten()
+    if not sizes.numel() or not bool(sizes.max()):
         return None
-    for power in (1.0, FACTOR, FACTOR**2):
-        if torch.equal(before * power, after):
-            return power
-    return None
+    largest = int(sizes.argmax())
+    power = float(after.flatten()[largest]) / float(before.flatten()[largest])
+    # frexp's mantissa of a power of two is one half.
+    if math.frexp(power)[0] != 0.5 or not torch.equal(before * power, after):
+        return None
+    return power
 
 
 def _scaled(subject: Subject, name: str, got: Tensor, factor: float, reason: str) -> Held:
-    base, moved = exact(subject.run.outputs[name]), exact(got)
-    if not subject.exactly(name):
+    base, moved = exact(subject.outputs[name]), exact(got)
+    if subject.whole(name):
+        return same_values(name, moved, base, reason)
+    if not subject.exactly(name) or _rounds_narrowly(subject):
         allowed = 2 * abs(factor) * subject.own[name]
-        return within(name, moved, base * factor, allowed, f"{reason}; in any order, within twice the radius")
-    # A result that rounds on the subnormal grid on one side only is no power of two away.
-    normal = FORMATS[subject.spec.oracle.result(name).dtype_for(subject.sample.case)].normal
-    fine = ~((base.abs() < normal) & (base != 0) | (moved.abs() < normal) & (moved != 0))
+        return within(name, moved, base * factor, allowed, f"{reason}; here within twice the radius")
+    # A result that rounds on the subnormal grid, or overflows, on one side only is no power of two away.
+    form = FORMATS[subject.spec.oracle.result(name).dtype_for(subject.sample.case)]
+    fine = ~((base.abs() < form.normal) & (base != 0) | (moved.abs() < form.normal) & (moved != 0))
+    fine &= torch.isinf(base) | ((base * factor).abs() <= form.huge)
     vacuous = "" if bool((base[fine] != 0).any()) else "every element is zero or subnormal"
     return same_values(name, moved[fine], base[fine] * factor, reason, vacuous)
 
 
+def _rounds_narrowly(subject: Subject) -> bool:
+    """Whether a value on the way rounds to a format of less range than FP32, where scaling may lose its last bits."""
+    results = {r.name for r in subject.spec.oracle.results}
+    rounds = subject.spec.contract.policy(subject.sample.case).rounds
+    inside = (rounding.dtype for point, rounding in rounds.items() if point not in results)
+    return any(FORMATS[dtype].normal > FORMATS["fp32"].normal for dtype in inside)
+
+
 def _safe(subject: Subject) -> bool:
     """Whether no product that a kernel could form overflows, or loses bits below the normal range."""
-    tensors = {**subject.sample.exact(), **{n: exact(t) for n, t in subject.run.outputs.items()}}
-    sizes = [t.abs() for t in tensors.values() if t.dtype == torch.float64 and t.numel()]
+    tensors = {**subject.sample.exact_tensors(), **{n: exact(t) for n, t in subject.outputs.items()}}
+    sizes = [t[torch.isfinite(t)].abs() for t in tensors.values() if t.dtype == torch.float64]
     return all(bool(((t == 0) | (t > 1 / SAFE) & (t < SAFE)).all()) for t in sizes)
+
+
+def _fits(subject: Subject, changed: Sample) -> bool:
+    """Whether scaling has taken no value out of its dtype's range, as FP16's is soon left."""
+    before = subject.sample.tensors
+    return not any(bool((torch.isinf(t) & ~torch.isinf(before[n])).any()) for n, t in changed.tensors.items())

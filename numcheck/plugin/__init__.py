@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from numcheck.baseline import Baseline, narrowed, of
+from numcheck.baseline import load as load_baseline
+from numcheck.compare import compare
+from numcheck.compare.text import as_text
 from numcheck.errors import NumcheckError
 from numcheck.finding import Finding, findings
 from numcheck.plugin import door, summary
 from numcheck.plugin.settings import MARKS, Settings, add_options, settings
-from numcheck.record import Writer, merge, new_run, read, replay_line, worker_path, worker_paths
+from numcheck.record import Records, Writer, merge, new_run, read, replay_line, worker_path, worker_paths
 
 if TYPE_CHECKING:
     from numcheck.capability import Device
@@ -217,30 +220,53 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     try:
         if state.session is not None and state.session.writer is not None:
             state.session.writer.end(exit=int(exitstatus))
-        if state.role != "worker" and state.settings.records is not None:
-            _conclude(state, state.settings.records)
+        if state.role != "worker" and not _conclude(state, part=_part(session.config)):
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
     except OSError as error:
         # What was asked for is not there, whatever the tests say.
         state.said.append(f"records problem: {error.filename} cannot be written: {error.strerror or error}")
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
-def _conclude(state: State, path: Path) -> None:
+def _part(config: pytest.Config) -> bool:
+    """Whether only a part of the tests was asked for."""
+    return bool(config.option.keyword or config.option.markexpr)
+
+
+def _conclude(state: State, part: bool) -> bool:
+    """Merge the workers' records, compare, report; False where the comparison did not hold."""
+    path = state.settings.records
+    if path is None:
+        return True
     parts = worker_paths(path, state.run)
     if parts:
         merge(parts, path)
     if not path.exists():
-        return
+        return True
     records = read(path).of_runs(state.run)
     state.said += [_said(found) for found in findings(records)]
     state.said += [f"records problem: {problem}" for problem in records.problems]
+    base = _base(state, records, part)
     target = state.settings.report
     if target is not None:
         from numcheck.report import render_html, render_markdown
 
         render = render_markdown if target.suffix == ".md" else render_html
-        target.write_text(render(records), encoding="utf-8")
+        target.write_text(render(records, base), encoding="utf-8")
         state.said.append(f"report: {target}")
+    if base is None:
+        return True
+    comparison = compare(base, of(records))
+    state.said += [f"against {state.settings.baseline}:", *as_text(comparison).splitlines()]
+    return comparison.held
+
+
+def _base(state: State, records: Records, part: bool) -> Baseline | None:
+    """What to compare with; of a run that asked for a part, the same part."""
+    if state.settings.baseline is None:
+        return None
+    base = load_baseline(state.settings.baseline)
+    return narrowed(base, of(records)) if part else base
 
 
 def _said(found: Finding) -> str:

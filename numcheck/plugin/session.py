@@ -43,6 +43,7 @@ class Session:
     variables: Mapping[str, str] = field(default_factory=dict)
     item: pytest.Item | None = None
     described: set[str] = field(default_factory=set)
+    promised: list[KernelSpec] = field(default_factory=list)
 
     def judge(self, law: str | Law, spec: KernelSpec, source: str = "", folders: Iterable[Path] = ()) -> None:
         """Judge one spec by one law, from its first Case to the pooled verdict, as the pytest test that is running.
@@ -123,7 +124,7 @@ class Session:
         profile, writer = self.profile.on(self.device), self.writer
         if writer is None:
             return explore(law, spec, profile, regressions=regressions, seed=self.seed)
-        self._describe(writer, spec.oracle)
+        self._describe(writer, spec, source)
         seconds: dict[Case, Mapping[str, float]] = {}
 
         def emit(case: Case, verdict: Verdict, phase: str) -> None:
@@ -139,15 +140,20 @@ class Session:
             writer.unavailable(source, spec.name, law.name, missing.reason, missing.needs)
         return outcome
 
-    def _describe(self, writer: Writer, oracle: Oracle) -> None:
-        """Record the Environment and an oracle's certificate, each once; only now, as torch is imported anyway."""
+    def _describe(self, writer: Writer, spec: KernelSpec, source: str) -> None:
+        """Record the Environment, an oracle's certificate and a kernel's promise, each once; torch is loaded by now."""
         from numcheck.certify import certify
+        from numcheck.declared import declared
         from numcheck.environment import environment
 
+        oracle = spec.oracle
         if not self.described:
             writer.environment(environment(self.device, repairs=_repairs(self.device), variables=self.variables))
         if oracle.name not in self.described:
             writer.certificate(certify(oracle).to_json())
+        if spec not in self.promised:
+            writer.declared(source, spec.name, declared(spec), oracle=oracle.name, doc=spec.doc)
+            self.promised.append(spec)
         self.described.add(oracle.name)
 
     def _unavailable(self, outcome: Outcome, source: str) -> None:

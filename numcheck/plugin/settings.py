@@ -37,6 +37,7 @@ class Settings:
     records: Path | None = None
     report: Path | None = None
     require: str = ""
+    baseline: Path | None = None
 
     @property
     def effort(self) -> Profile:
@@ -58,7 +59,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--numcheck-device", metavar="auto|cpu|cuda", help="where to run (default: auto); on a CPU, Triton interprets")
     add("--numcheck-records", metavar="FILE", help="append the records to this file (JSON Lines)")
     add("--numcheck-report", metavar="FILE", help="write the report to this file (.html or .md)")
-    add("--numcheck-baseline", metavar="FILE", help="not available yet: comes with `numcheck compare`")
+    add("--numcheck-baseline", metavar="FILE", help="compare with this baseline, or these records; the report shows it")
     add(
         "--numcheck-require",
         metavar="TIER",
@@ -69,11 +70,6 @@ def add_options(parser: pytest.Parser) -> None:
 def settings(options: argparse.Namespace, folder: Path) -> Settings:
     """The checked options, paths absolute from `folder`. Raises pytest.UsageError with what to do instead."""
     given = {name: getattr(options, f"numcheck_{name}", None) for name in _NAMES}
-    if given["baseline"]:
-        raise pytest.UsageError(
-            "--numcheck-baseline is not available yet: it comes with `numcheck compare`. "
-            "Leave it out, and keep the records (--numcheck-records FILE) to compare later"
-        )
     try:
         profile(given["profile"] or "quick")
     except InvalidSpec as error:
@@ -86,8 +82,17 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
     records = folder / given["records"] if given["records"] else None
     if report is not None and records is None:
         records = report.with_suffix(".jsonl")
+    if given["baseline"] and records is None:
+        raise pytest.UsageError(
+            "--numcheck-baseline compares records: add --numcheck-records FILE, or --numcheck-report FILE"
+        )
     for option, path in (("--numcheck-records", records), ("--numcheck-report", report)):
         _writable(option, path)
+    baseline = folder / given["baseline"] if given["baseline"] else None
+    if baseline is not None and not baseline.is_file():
+        raise pytest.UsageError(
+            f"--numcheck-baseline {given['baseline']}: no such file; `numcheck accept RECORDS --reason TEXT` writes one"
+        )
     return Settings(
         specs=tuple(given["specs"] or ()),
         profile=given["profile"] or "quick",
@@ -95,6 +100,7 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
         records=records,
         report=report,
         require=given["require"] or "",
+        baseline=baseline,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from numcheck.reading.ball import Ball
 from numcheck.reading.four import JITTERS, Readings, read, readings
-from numcheck.reading.kinds import Emulation, Noise, Radius, Recording, Truth
+from numcheck.reading.kinds import Radius, Recording, Truth
+from numcheck.reading.spreading import Emulation, Noise
 
 __all__ = [
     "JITTERS",

@@ -91,7 +91,9 @@ class Ball:
         return len(self.value)
 
     def __getitem__(self, index: Any) -> Ball:
-        return Ball(self.value[index], self.radius[index], self.unit, self.sure)
+        if self.sure:
+            return Ball.exact(self.value[index], self.unit)
+        return Ball(self.value[index], self.radius[index], self.unit)
 
     def __neg__(self) -> Ball:
         return Ball(-self.value, self.radius, self.unit, self.sure)

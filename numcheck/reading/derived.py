@@ -16,7 +16,8 @@ from numcheck.errors import Refused
 from numcheck.oracle import Oracle
 from numcheck.reading.ball import Ball
 from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL, structural
-from numcheck.reading.kinds import Radius, Truth, _Spreading
+from numcheck.reading.kinds import Radius, Truth
+from numcheck.reading.spreading import Spreading
 from numcheck.ulp import unit_roundoff
 
 Gradients = dict[str, Any]
@@ -26,26 +27,27 @@ _RENAMED = {"_unsafe_view": "view", "_softmax": "softmax", "slice": "slice", "al
 _MOVING = frozenset({"slice", "select_scatter", "slice_scatter", "constant_pad_nd", "index", "lift_fresh_copy"})
 
 
-def autograd(oracle: Oracle, reading: Truth, exact: Mapping[str, Tensor]) -> Gradients:
+def autograd(oracle: Oracle, reading: Truth, exact: Mapping[str, Any]) -> Gradients:
     """The gradients by autograd, each read at the point of its own name."""
     gradient, tensors = _gradient(oracle, exact)
     values = gradient(*tensors)
-    names = [g.name for g in oracle.gradients]
+    names = _names(oracle, exact)
     if isinstance(reading, Radius):
         balls = _balls(gradient, tensors, unit_roundoff(reading.held))
         return {name: reading.at(name, ball) for name, ball in zip(names, balls, strict=True)}
-    if isinstance(reading, _Spreading) and not all(("held", name, 0) in reading.shared for name in names):
+    if isinstance(reading, Spreading) and not all(("held", name, 0) in reading.shared for name in names):
         for name, ball in zip(names, _balls(gradient, tensors, unit_roundoff(reading.held)), strict=True):
             # No sum is named, so the disturbance in the accumulator's dtype is uniform over its whole worst case.
             reading.shared["held", name, 0] = (None, 2 * ball.radius)
     return {name: reading.at(name, value) for name, value in zip(names, values, strict=True)}
 
 
-def _gradient(oracle: Oracle, exact: Mapping[str, Tensor]) -> tuple[Callable[..., tuple[Tensor, ...]], list[Tensor]]:
+def _gradient(oracle: Oracle, exact: Mapping[str, Any]) -> tuple[Callable[..., tuple[Tensor, ...]], list[Tensor]]:
     """The gradients as a function of the inputs and cotangents, and those tensors."""
-    inputs = [i.name for i in oracle.inputs]
-    roots = [c.name.removeprefix("d_") for c in oracle.cotangents]
-    wanted = [inputs.index(g.name.removeprefix("d_")) for g in oracle.gradients]
+    inputs = [i.name for i in oracle.inputs if i.name in exact]
+    roots = [c.name.removeprefix("d_") for c in oracle.cotangents if c.name in exact]
+    wanted = [inputs.index(name.removeprefix("d_")) for name in _names(oracle, exact)]
+    scalars = {name: value for name, value in exact.items() if not isinstance(value, Tensor)}
 
     def gradient(*tensors: Tensor) -> tuple[Tensor, ...]:
         given, cotangents = list(tensors[: len(inputs)]), tensors[len(inputs) :]
@@ -53,13 +55,18 @@ def _gradient(oracle: Oracle, exact: Mapping[str, Tensor]) -> tuple[Callable[...
         def forward(*leaves: Tensor) -> tuple[Tensor, ...]:
             for k, leaf in zip(wanted, leaves, strict=True):
                 given[k] = leaf
-            outputs = oracle.forward(Truth(), **dict(zip(inputs, given, strict=True)))
+            outputs = oracle.forward(Truth(), **oracle.for_forward(dict(zip(inputs, given, strict=True)) | scalars))
             return tuple(outputs[r] for r in roots)
 
         pulled: Any = torch.func.vjp(forward, *[given[k] for k in wanted])
         return tuple(pulled[1](tuple(cotangents)))
 
     return gradient, [exact[name] for name in (*inputs, *("d_" + r for r in roots))]
+
+
+def _names(oracle: Oracle, exact: Mapping[str, Any]) -> list[str]:
+    """The gradients of the inputs that are there."""
+    return [g.name for g in oracle.gradients if g.name.removeprefix("d_") in exact]
 
 
 def _balls(gradient: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor], unit: float) -> tuple[Ball, ...]:

@@ -40,22 +40,37 @@ def _computed(value: Tensor, radius: Tensor, unit: float, roundings: float | Ten
         return Ball(value, value.abs().add_(radius).mul_(share).add_(radius), unit)
     # An exact infinity is not uncertain; a NaN radius around a number means that nothing is known.
     size = torch.where(torch.isfinite(value), value.abs() + radius, 0.0)
-    radius = radius + size * share
-    return Ball(value, torch.where(torch.isnan(radius) & ~torch.isnan(value), math.inf, radius), unit)
+    return Ball(value, known(value, radius + size * share), unit)
+
+
+def known(value: Tensor, radius: Tensor) -> Tensor:
+    """The radius where it is a number; elsewhere 0 around an infinity, which is exact, and infinite around a number."""
+    return torch.where(torch.isnan(radius), torch.where(torch.isinf(value), 0.0, math.inf), radius)
+
+
+def _finite(bound: Tensor) -> Tensor:
+    """A bound that counts roundings: an infinite argument, whose function is exact, rounds none."""
+    return torch.where(torch.isfinite(bound), bound, 0.0)
 
 
 def structural(move: Callable[[Tensor], Any], x: Any) -> Any:
     """A function that moves elements and computes nothing, done to value and radius alike."""
     ball = ball_of(x)
-    value, radius = move(ball.value), move(ball.radius)
+    value = move(ball.value)
+    if ball.sure:
+        exact = Ball.exact
+        return tuple(exact(v, ball.unit) for v in value) if isinstance(value, tuple | list) else exact(value, ball.unit)
+    radius = move(ball.radius)
     if isinstance(value, tuple | list):
-        return tuple(Ball(v, r, ball.unit, ball.sure) for v, r in zip(value, radius, strict=True))
-    return Ball(value, radius, ball.unit, ball.sure)
+        return tuple(Ball(v, r, ball.unit) for v, r in zip(value, radius, strict=True))
+    return Ball(value, radius, ball.unit)
 
 
 def _join(join: Callable[..., Tensor], tensors: Iterable[Any], dim: int = 0) -> Ball:
     balls = [ball_of(t) for t in tensors]
     unit = max((b.unit for b in balls), default=FP64_UNIT)
+    if all(b.sure for b in balls):
+        return Ball.exact(join([b.value for b in balls], dim), unit)
     return Ball(join([b.value for b in balls], dim), join([b.radius for b in balls], dim), unit)
 
 
@@ -126,7 +141,7 @@ def _exp(x: Any) -> Ball:
     ball = ball_of(x)
     value = torch.exp(ball.value)
     # Kernels compute exp as exp2(x * log2(e)): the rounded argument costs 2 |x| more unit roundoffs.
-    return _computed(value, value * torch.expm1(ball.radius), ball.unit, 2 * FUNCTION_ULPS + 2 * ball.bound)
+    return _computed(value, value * torch.expm1(ball.radius), ball.unit, 2 * FUNCTION_ULPS + 2 * _finite(ball.bound))
 
 
 def _exp2(x: Any) -> Ball:
@@ -185,7 +200,7 @@ def _sigmoid(x: Any) -> Ball:
     ball = ball_of(x)
     decay = torch.exp(-(ball.value.abs() - ball.radius).clamp(min=0.0))
     radius = ball.radius * decay / (1 + decay) ** 2
-    return _computed(torch.sigmoid(ball.value), radius, ball.unit, 4 * FUNCTION_ULPS + 1 + 2 * ball.bound)
+    return _computed(torch.sigmoid(ball.value), radius, ball.unit, 4 * FUNCTION_ULPS + 1 + 2 * _finite(ball.bound))
 
 
 def _tanh(x: Any) -> Ball:
@@ -199,7 +214,7 @@ def _softplus(x: Any) -> Ball:
     ball = ball_of(x)
     radius = ball.radius * torch.sigmoid(ball.value + ball.radius)
     value = torch.nn.functional.softplus(ball.value)
-    return _computed(value, radius, ball.unit, 4 * FUNCTION_ULPS + 2 * ball.bound)
+    return _computed(value, radius, ball.unit, 4 * FUNCTION_ULPS + 2 * _finite(ball.bound))
 
 
 def _silu(x: Any, **_: Any) -> Ball:
@@ -213,15 +228,31 @@ def _relu(x: Any, **_: Any) -> Ball:
 def _softmax(x: Any, dim: int = -1, *_: Any, **__: Any) -> Ball:
     """exp(x - m) / sum: m may be any number, so it is taken as the value's own maximum, exactly."""
     ball = ball_of(x)
-    powers = _exp(_subtract(ball, ball.value.amax(dim, keepdim=True)))
+    powers = _exp(_subtract(ball, _top(ball, dim)))
     return _divide(powers, _sum(powers, dim, keepdim=True))
 
 
-def _logsumexp(x: Any, dim: int = -1, keepdim: bool = False) -> Ball:
+def _logsumexp(x: Any, dim: Any = -1, keepdim: bool = False) -> Ball:
     ball = ball_of(x)
-    top = ball.value.amax(dim, keepdim=True)
+    top = _top(ball, dim)
     result = _add(_log(_sum(_exp(_subtract(ball, top)), dim, keepdim=True)), top)
     return result if keepdim else structural(lambda t: t.squeeze(dim), result)
+
+
+def _top(ball: Ball, dim: Any) -> Tensor:
+    """The largest value along `dim`; 0 where none is finite, so that a row of -inf gives zeros and no NaN."""
+    top = ball.value.amax(dim, keepdim=True)
+    return torch.where(torch.isfinite(top), top, 0.0)
+
+
+def _log_softmax(x: Any, dim: int = -1, *_: Any, **__: Any) -> Ball:
+    return _subtract(x, _logsumexp(x, dim, keepdim=True))
+
+
+def _logaddexp(a: Any, b: Any) -> Ball:
+    a, b, _ = _pair(a, b)
+    shape = torch.broadcast_shapes(a.shape, b.shape)  # type: ignore[no-untyped-call]
+    return _logsumexp(_join(torch.stack, [a.expand(shape), b.expand(shape)]), 0)
 
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Ball:
@@ -258,19 +289,59 @@ def _where(condition: Any, a: Any, b: Any) -> Ball:
     if not isinstance(condition, Tensor):
         raise Refused("torch.where over a Ball needs its condition as a bool tensor")
     a, b, unit = _pair(a, b)
-    return Ball(torch.where(condition, a.value, b.value), torch.where(condition, a.radius, b.radius), unit)
+    value = torch.where(condition, a.value, b.value)
+    return (
+        Ball.exact(value, unit) if a.sure and b.sure else Ball(value, torch.where(condition, a.radius, b.radius), unit)
+    )
 
 
 def _masked_fill(x: Any, mask: Tensor, value: float) -> Ball:
+    return _where(mask, value, x)
+
+
+def _nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Ball:
+    """What is replaced is exact, what is kept keeps its radius."""
     ball = ball_of(x)
-    return Ball(ball.value.masked_fill(mask, value), ball.radius.masked_fill(mask, 0.0), ball.unit)
+    radius = torch.where(torch.isfinite(ball.value), ball.radius, 0.0)
+    return Ball(torch.nan_to_num(ball.value, nan, posinf, neginf), radius, ball.unit)
+
+
+def _max(x: Any, other: Any = None) -> Ball:
+    if other is None:
+        return _amax(x)
+    if not isinstance(other, Ball | Tensor):
+        raise Refused("max over an axis also gives an index, which a Ball cannot vouch for; use amax")
+    return _maximum(x, other)
 
 
 def _summed(value: Tensor, radius: Tensor, size: Tensor, count: int, unit: float) -> Ball:
     """A sum of `count` terms of total size `size`, in an order that is not known: growth of the chain."""
     depth = max(count - 1, 0) * unit
     grown = depth / (1 - depth) if depth < 1 else math.inf
-    return Ball(value, radius + size * (grown + count * FP64_UNIT), unit)
+    return Ball(value, known(value, radius + size * (grown + count * FP64_UNIT)), unit)
+
+
+def _index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> Ball:
+    """A scatter that is not named by read.scatter: the worst order, an address taking as many terms as come to it."""
+    ball, terms = ball_of(x), ball_of(_multiply(source, alpha) if alpha != 1 else source)
+    unit, size = max(ball.unit, terms.unit), ball.bound.index_add(dim, index, terms.bound)
+    count = 1 + int(torch.bincount(index).max()) if index.numel() else 1
+    value = ball.value.index_add(dim, index, terms.value)
+    return _summed(value, ball.radius.index_add(dim, index, terms.radius), size, count, unit)
+
+
+def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Ball:
+    ball, put = ball_of(x), ball_of(values)
+    unit = max(ball.unit, put.unit)
+
+    def placed(onto: Tensor, what: Tensor) -> Tensor:
+        return onto.index_put(indices, what, accumulate)
+
+    value, radius = placed(ball.value, put.value), placed(ball.radius, put.radius)
+    if not accumulate:
+        return Ball(value, radius, unit)
+    count = placed(torch.ones_like(ball.value), torch.ones_like(put.value)).max() if value.numel() else 1
+    return _summed(value, radius, placed(ball.bound, put.bound), int(count), unit)
 
 
 def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Ball:
@@ -314,9 +385,12 @@ def _einsum(equation: str, *operands: Any) -> Ball:
 
 
 def _product(contract: Callable[[Tensor, Tensor], Tensor], a: Ball, b: Ball, count: int, unit: float) -> Ball:
-    value = contract(a.value, b.value)
-    radius = contract(a.value.abs(), b.radius) + contract(a.radius, b.bound)
-    size = contract(a.bound, b.bound)
+    value, size = contract(a.value, b.value), contract(a.bound, b.bound)
+    radius = torch.zeros_like(size)
+    if not b.sure:
+        radius += contract(a.value.abs(), b.radius)
+    if not a.sure:
+        radius += contract(a.radius, b.bound)
     return _summed(value, radius, size, count + 1, unit)
 
 
@@ -368,22 +442,34 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "silu": _silu,
     "relu": _relu,
     "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "logaddexp": _logaddexp,
     "logsumexp": _logsumexp,
     "clamp": _clamp,
+    "clip": _clamp,
     "clamp_min": lambda x, min: _clamp(x, min=min),
     "clamp_max": lambda x, max: _clamp(x, max=max),
     "maximum": _maximum,
     "minimum": _minimum,
+    "max": _max,
     "amax": _amax,
     "amin": _amin,
     "where": _where,
     "masked_fill": _masked_fill,
+    "nan_to_num": _nan_to_num,
+    "isfinite": lambda x: torch.isfinite(ball_of(x).value),
+    "isinf": lambda x: torch.isinf(ball_of(x).value),
+    "isnan": lambda x: torch.isnan(ball_of(x).value),
     "sum": _sum,
     "mean": _mean,
     "cumsum": _cumsum,
+    "index_add": _index_add,
+    "index_put": _index_put,
     "matmul": _matmul,
     "mm": _matmul,
     "bmm": _matmul,
+    "mv": _matmul,
+    "dot": _matmul,
     "einsum": _einsum,
     "eq": lambda a, b: _compare("eq", a, b),
     "ne": lambda a, b: _compare("ne", a, b),
@@ -394,6 +480,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cat": lambda tensors, dim=0: _join(torch.cat, tensors, dim),
     "concat": lambda tensors, dim=0: _join(torch.cat, tensors, dim),
     "stack": lambda tensors, dim=0: _join(torch.stack, tensors, dim),
+    "new_zeros": lambda x, *size, **kwargs: ball_of(x).value.new_zeros(*size, **kwargs),
+    "full_like": lambda x, value, **_: torch.full_like(ball_of(x).value, value),
     "zeros_like": lambda x, **_: torch.zeros_like(ball_of(x).value),
     "ones_like": lambda x, **_: torch.ones_like(ball_of(x).value),
     "numel": lambda x: ball_of(x).value.numel(),
@@ -416,9 +504,12 @@ STRUCTURAL = frozenset(
         "gather",
         "getitem",
         "index_select",
+        "masked_select",
+        "moveaxis",
         "movedim",
         "narrow",
         "permute",
+        "ravel",
         "repeat",
         "repeat_interleave",
         "reshape",
@@ -427,6 +518,7 @@ STRUCTURAL = frozenset(
         "split",
         "squeeze",
         "swapaxes",
+        "swapdims",
         "t",
         "take_along_dim",
         "tile",

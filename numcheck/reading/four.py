@@ -12,9 +12,11 @@ from numcheck.case import Case
 from numcheck.clock import timed
 from numcheck.contract import Policy
 from numcheck.errors import InvalidSpec
-from numcheck.oracle import Oracle
+from numcheck.oracle import Oracle, Output
 from numcheck.reading.derived import autograd
-from numcheck.reading.kinds import Emulation, Key, Noise, Radius, Spread, Truth
+from numcheck.reading.kinds import Radius, Truth
+from numcheck.reading.large import Spread
+from numcheck.reading.spreading import Emulation, Key, Noise
 from numcheck.reading.watch import unnamed
 
 # Jittered emulations behind a flip rate. Flips are rare (2^-16 of 16-bit results), so four suffice to tell none
@@ -30,7 +32,7 @@ class Exact(Protocol):
     @property
     def case(self) -> Case: ...
 
-    def exact(self) -> dict[str, Tensor]: ...
+    def exact(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -46,26 +48,25 @@ class Readings:
 
 @timed("oracle")
 def read(
-    oracle: Oracle, reading: Any, exact: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None = None
+    oracle: Oracle, reading: Any, exact: Mapping[str, Any], saved: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     """Walk through `oracle` with one reading: its forward outputs, then its gradients, as FP64 tensors.
 
-    exact: inputs and cotangents, FP64. saved: the kernel's own saved outputs, upcast exactly; without them the VJP
-    takes the reading's own forward. An oracle without a VJP is differentiated by autograd.
+    exact: what a Sample's `exact` gives: inputs and cotangents (FP64, integers, bools), and scalars. saved: the
+    kernel's own saved outputs, upcast exactly; without them the VJP takes the reading's own forward. An oracle without
+    a VJP is differentiated by autograd.
     Raises InvalidSpec where the oracle's code returns something else than it declares.
     """
     reading.start()
-    inputs = {i.name: reading.enter(exact[i.name]) for i in oracle.inputs}
-    results = dict(_declared(oracle, "forward", oracle.forward(reading, **inputs), [o.name for o in oracle.outputs]))
+    given = {name: reading.enter(v) if isinstance(v, Tensor) else v for name, v in exact.items()}
+    results = _declared(oracle, "forward", oracle.forward(reading, **oracle.for_forward(given)), oracle.outputs)
     if oracle.gradients:
-        kept = {name: reading.enter(saved[name]) if saved else results[name] for name in oracle.saved}
-        cotangents = {c.name: reading.enter(exact[c.name]) for c in oracle.cotangents}
-        names = [g.name for g in oracle.gradients]
+        kept = {name: reading.enter(t) for name, t in saved.items()} if saved else results
         if oracle.vjp is None:
             gradients = autograd(oracle, reading, exact)
         else:
-            gradients = oracle.vjp(reading, **inputs, **kept, **cotangents)
-        results |= _declared(oracle, "vjp", gradients, names)
+            gradients = oracle.vjp(reading, **oracle.for_vjp(given, kept))
+        results = results | _declared(oracle, "vjp", gradients, oracle.gradients)
     return {name: reading.leave(value) for name, value in results.items()}
 
 
@@ -100,16 +101,25 @@ def readings(
     )
 
 
-def _declared(oracle: Oracle, part: str, returned: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:
-    if set(returned) != set(names):
+def _declared(oracle: Oracle, part: str, returned: Mapping[str, Any], declared: tuple[Output, ...]) -> dict[str, Any]:
+    """What `part` returned, in the declared order; None, or nothing, stands for what the Case does not have."""
+    found = {name: value for name, value in returned.items() if value is not None}
+    names = [o.name for o in declared]
+    if not set(found) <= set(names) or any(o.name not in found for o in declared if not o.optional):
         raise InvalidSpec(
-            f"oracle {oracle.name}: {part} returned {', '.join(returned) or 'nothing'}, it declares {', '.join(names)}"
+            f"oracle {oracle.name}: {part} returned {', '.join(found) or 'nothing'}, it declares {', '.join(names)}"
         )
-    return {name: returned[name] for name in names}
+    return {name: found[name] for name in names if name in found}
 
 
 def _shaped(oracle: Oracle, case: Case, truth: Mapping[str, Tensor]) -> None:
-    for output in oracle.results:
+    wanted = oracle.results_for(case)
+    extra = set(truth) - {o.name for o in wanted}
+    if extra:
+        raise InvalidSpec(f"oracle {oracle.name}: it returned {', '.join(sorted(extra))}, which {case.line()} lacks")
+    for output in wanted:
+        if output.name not in truth:
+            raise InvalidSpec(f"oracle {oracle.name}: it returned no {output.name} for {case.line()}")
         got, declared = tuple(truth[output.name].shape), output.shape(case)
         if got != declared:
             raise InvalidSpec(f"oracle {oracle.name}: {output.name} has shape {got}, it declares {declared}")

@@ -1,38 +1,40 @@
 """The kinds of reading: truth, a recording of it, emulation, noise and radius of a declared Policy.
 
-A kind decides what a named point does to its value and how a named total adds its terms; the oracle's code is the
-same for all of them. `enter` and `leave` turn tensors into the kind's numbers and back.
+A kind decides what a named point does to its value and how a named sum adds its terms; the oracle's code is the
+same for all of them. `enter` and `leave` turn tensors into the kind's numbers and back. Emulation and Noise, which
+draw, are in `numcheck.reading.spreading`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from numcheck.contract import Policy, Rounding
-from numcheck.reading.ball import Ball
-from numcheck.reading.enclosure import ball_of
-from numcheck.reading.tree import growth, last, replay, replays, spread
-from numcheck.ulp import disturbance, format_of, round_to, unit_roundoff
+from numcheck.errors import Refused
+from numcheck.reading.addends import Addends, Listed, Product, Scattered, added
+from numcheck.reading.ball import Ball, outward
+from numcheck.reading.enclosure import ball_of, known
+from numcheck.reading.pieces import Pieces
+from numcheck.reading.tree import growths, last
+from numcheck.ulp import format_of, unit_roundoff
 
-# A named point that does not round lower is a value held in the accumulator's dtype. Few kernels take more than
-# three roundings from one named point to the next, so noise there has the variance of three.
-HELD_ROUNDINGS = 3
 # Point name of a total's single terms.
 TERMS = ".terms"
 
-Key = tuple[str, str, int]
-Spread = tuple[Tensor | None, Tensor | None]
+Dims = int | tuple[int, ...]
 
 
 class Truth:
     """No point rounds, every sum is FP64's."""
 
+    # What the slices of a batch before this one added up to; None where the whole batch is read at once.
+    pieces: Pieces | None = None
+
     def start(self) -> None:
-        """Called once before each walk through the oracle."""
+        """Called once before each walk through the oracle, or through the slices of one batch."""
 
     def enter(self, value: Tensor) -> Any:
         """An input as this reading's number."""
@@ -43,18 +45,46 @@ class Truth:
         return value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
 
     def at(self, name: str, value: Any) -> Any:
-        """The value at the point `name`."""
-        return value
+        """The value at the point `name`; that of a partial output rounds when all slices are in."""
+        if self.pieces is not None and name in self.pieces.names:
+            return self.pieces.whole(name, value)
+        return self._at(name, value)
 
-    def total(self, name: str, terms: Any, dim: int | tuple[int, ...], *, onto: Any = None, apart: str = "") -> Any:
+    def total(self, name: str, terms: Any, dim: Dims, *, onto: Any = None, apart: str = "") -> Any:
         """The sum of `terms` over `dim`; see `numcheck.oracle.Reading.total`."""
+        onto = self._first(name, onto)
         if onto is None:
-            return self._add(name, self._each(name, terms), dim)
+            return self._share(name, self._add(name, self._each(name, terms), dim))
         if apart and self._rounding(apart):
             inside = self.at(apart, self._add(apart, self._each(apart, terms), dim))
-            return self._add(name, torch.stack([onto, inside]), 0)
-        chain = [onto.unsqueeze(-1), self._each(name, _last(terms, dim))]
-        return self._add(name, torch.cat(chain, -1), -1)
+            return self._share(name, self._add(name, torch.stack([onto, inside]), 0))
+        chain = [onto.unsqueeze(-1), self._each(name, merged(terms, dim))]
+        return self._share(name, self._add(name, torch.cat(chain, -1), -1))
+
+    def matmul(self, name: str, a: Any, b: Any, *, onto: Any = None) -> Any:
+        """a @ b as the sum called `name`; see `numcheck.oracle.Reading.matmul`."""
+        if self._rounding(name + TERMS):
+            raise Refused(f"the products of matmul {name!r} never exist one by one, so they cannot round; use total")
+        if a.ndim < 2 or b.ndim < 2:
+            raise Refused(f"matmul {name!r} of {a.ndim} and {b.ndim} axes; give (..., m, k) and (..., k, n)")
+        return self._share(name, self._multiply(name, a, b, self._first(name, onto)))
+
+    def scatter(self, name: str, terms: Any, index: Tensor, rows: int, *, onto: Any = None) -> Any:
+        """`terms` added into `rows` rows by `index`; see `numcheck.oracle.Reading.scatter`."""
+        return self._share(name, self._scatter(name, self._each(name, terms), index, rows, self._first(name, onto)))
+
+    def keep(self, name: str, value: Any) -> None:
+        """Add this slice's share of the partial output `name` to those of the slices before it."""
+        assert self.pieces is not None
+        self.pieces.add(name, value, self._join)
+
+    def settle(self, name: str) -> Any:
+        """A partial output after the last slice: the sum of all shares, read at its own point."""
+        assert self.pieces is not None
+        return self._at(name, self.pieces.before[name])
+
+    def _at(self, name: str, value: Any) -> Any:
+        return value
 
     def _rounding(self, name: str) -> Rounding | None:
         return None
@@ -62,25 +92,56 @@ class Truth:
     def _each(self, name: str, terms: Any) -> Any:
         return self.at(name + TERMS, terms) if self._rounding(name + TERMS) else terms
 
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
+    def _add(self, name: str, terms: Any, dim: Dims) -> Any:
         return terms.sum(dim)
+
+    def _multiply(self, name: str, a: Any, b: Any, onto: Any) -> Any:
+        return a @ b if onto is None else a @ b + onto
+
+    def _scatter(self, name: str, terms: Any, index: Tensor, rows: int, onto: Any) -> Any:
+        total = added(terms, index, rows)
+        return total if onto is None else total + onto
+
+    def _join(self, a: Any, b: Any) -> Any:
+        return a + b
+
+    def _before(self, name: str) -> Any:
+        """What the slices before this one gave of the partial output `name`; None for any other."""
+        return None if self.pieces is None else self.pieces.before.get(name)
+
+    def _first(self, name: str, onto: Any) -> Any:
+        """`onto`, which only the first slice adds."""
+        return onto if self._before(name) is None else None
+
+    def _share(self, name: str, total: Any) -> Any:
+        if self.pieces is not None and name in self.pieces.names:
+            self.pieces.share[name] = total
+        return total
 
 
 class Recording(Truth):
-    """Truth that keeps each total's terms: `terms[name] = (terms, dim)`, the first addend of a chain included."""
+    """Truth that keeps each named sum's addends, the first addend of a chain included: `terms[name]`."""
 
     def __init__(self) -> None:
-        self.terms: dict[str, tuple[Tensor, int | tuple[int, ...]]] = {}
+        self.terms: dict[str, Addends] = {}
 
     def start(self) -> None:
         self.terms.clear()
 
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
-        self.terms[name] = (terms, dim)
+    def _add(self, name: str, terms: Any, dim: Dims) -> Any:
+        self.terms[name] = Listed(terms, dim)
         return super()._add(name, terms, dim)
 
+    def _multiply(self, name: str, a: Any, b: Any, onto: Any) -> Any:
+        self.terms[name] = Product(a, b, onto)
+        return super()._multiply(name, a, b, onto)
 
-class _Declared(Truth):
+    def _scatter(self, name: str, terms: Any, index: Tensor, rows: int, onto: Any) -> Any:
+        self.terms[name] = Scattered(terms, index, rows, onto)
+        return super()._scatter(name, terms, index, rows, onto)
+
+
+class Declared(Truth):
     """What emulation, noise and radius share: the Policy's rounding points and accumulators."""
 
     def __init__(self, policy: Policy) -> None:
@@ -101,129 +162,7 @@ class _Declared(Truth):
         return None if wide else rounding
 
 
-class _Spreading(_Declared):
-    """Keeps how far each point and each sum may be disturbed, found once and shared by all draws."""
-
-    def __init__(self, policy: Policy, seed: int, shared: dict[Key, Spread] | None = None) -> None:
-        super().__init__(policy)
-        self.seed, self.shared = seed, shared if shared is not None else {}
-        self.start()
-
-    def start(self) -> None:
-        self._generator: np.random.Generator | None = None
-        self._calls: dict[tuple[str, str], int] = {}
-        self._fresh: Any = None
-
-    @property
-    def _random(self) -> np.random.Generator:
-        """PCG64: its stream and numpy's methods on it are stable across versions, unlike a device's generator."""
-        if self._generator is None:
-            self._generator = np.random.Generator(np.random.PCG64(self.seed))
-        return self._generator
-
-    def _shared(self, kind: str, name: str) -> tuple[Key, bool]:
-        count = self._calls.get((kind, name), 0)
-        self._calls[kind, name] = count + 1
-        key = (kind, name, count)
-        return key, key in self.shared
-
-    def _step(self, name: str, value: Tensor, rounding: Rounding) -> Tensor | None:
-        """The ulp of each element that the point `name` rounds; None where it rounds none."""
-        key, known = self._shared("point", name)
-        if not known:
-            step = disturbance(value, rounding.dtype, rounding.mode)
-            self.shared[key] = (None, step if bool((step != 0).any()) else None)
-        return self.shared[key][1]
-
-    def _holding(self, name: str, value: Tensor) -> Tensor | None:
-        """The ulp of each element in the dtype that it is held in; None for a sum, which has its own spread."""
-        key, known = self._shared("held", name)
-        if not known:
-            step = None if value is self._fresh or self.held == "fp64" else disturbance(value, self.held)
-            self.shared[key] = (None, step if step is not None and bool((step != 0).any()) else None)
-        return self.shared[key][1]
-
-    def _spread(self, name: str, terms: Tensor, dim: int | tuple[int, ...]) -> Spread:
-        """Mean and standard deviation of the error of the sum called `name`."""
-        key, known = self._shared("total", name)
-        if not known:
-            self.shared[key] = spread(_last(terms, dim), self.policy.sum_of(name))
-        return self.shared[key]
-
-    def _uniform(self, step: Tensor) -> Tensor:
-        """Uniform within half a step of zero."""
-        return torch.from_numpy(self._random.random(step.shape, np.float32)).to(torch.float64).sub_(0.5).mul_(step)
-
-    def _hold(self, name: str, value: Tensor) -> Tensor:
-        step = self._holding(name, value)
-        return value if step is None else value + self._uniform(step) * HELD_ROUNDINGS**0.5
-
-    def _disturb(self, total: Tensor, spread: Spread) -> Tensor:
-        mean, deviation = spread
-        if mean is not None:
-            total = total + mean
-        if deviation is not None:
-            normal = torch.from_numpy(self._random.standard_normal(deviation.shape, np.float32))
-            total = total + normal.to(torch.float64) * deviation
-        return total
-
-
-class Emulation(_Spreading):
-    """Each declared point rounds; short chains in a declared order are replayed add by add; all else is FP64.
-
-    jitter: a seed. Then noise of the accumulators' size goes in before every point, and no chain is replayed: what
-    differs from the plain emulation is what a right kernel may differ in.
-    shared: filled with the spread of every point and sum on the way, for the noise draws.
-    """
-
-    def __init__(self, policy: Policy, jitter: int | None = None, shared: dict[Key, Spread] | None = None) -> None:
-        super().__init__(policy, jitter or 0, shared)
-        self._jittered, self._sharing = jitter is not None, shared is not None
-
-    def at(self, name: str, value: Any) -> Any:
-        rounding = self._rounding(name)
-        if self._jittered:
-            value = self._hold(name, value)
-        elif self._sharing:
-            self._holding(name, value)
-            if rounding:
-                self._step(name, value, rounding)
-        return value if rounding is None else round_to(value, rounding.dtype, rounding.mode)
-
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
-        how, count = self.policy.sum_of(name), _count(terms, dim)
-        if self._jittered:
-            self._fresh = self._disturb(terms.sum(dim), self._spread(name, terms, dim))
-            return self._fresh
-        if self._sharing:
-            self._spread(name, terms, dim)
-        self._fresh = replay(_last(terms, dim), how) if replays(how, count) else terms.sum(dim)
-        return self._fresh
-
-
-class Noise(_Spreading):
-    """Each declared point is off by up to half an ulp, uniformly; each sum by the spread of its declared tree.
-
-    shared: the spreads, kept among the draws of one Sample; empty at first, or filled by an Emulation.
-    """
-
-    def at(self, name: str, value: Any) -> Any:
-        rounding = self._rounding(name)
-        if rounding is None:
-            return self._hold(name, value)
-        step = self._step(name, value, rounding)
-        if step is None:
-            return value
-        if rounding.mode == "truncate":
-            return value - torch.sign(value) * (self._uniform(step) + step / 2)
-        return value + self._uniform(step)
-
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
-        self._fresh = self._disturb(terms.sum(dim), self._spread(name, terms, dim))
-        return self._fresh
-
-
-class Radius(_Declared):
+class Radius(Declared):
     """The worst case of every element: (value, radius) numbers through the unchanged code."""
 
     def enter(self, value: Tensor) -> Any:
@@ -235,27 +174,76 @@ class Radius(_Declared):
         below = (ball.value != 0) & (ball.value.abs() < normal)
         return ball.radius + below * normal
 
-    def at(self, name: str, value: Any) -> Any:
+    def settle(self, name: str) -> Any:
+        assert self.pieces is not None
+        total, (size, count) = self.pieces.before[name], self.pieces.growing[name]
+        return self._at(name, self._grown(name, total.value, total.radius, size, count, total.unit))
+
+    def _at(self, name: str, value: Any) -> Any:
         rounding = self._rounding(name)
-        if rounding is None:
-            return value
-        return ball_of(value).rounded(rounding)
+        return value if rounding is None else ball_of(value).rounded(rounding)
 
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
-        ball, how = ball_of(terms), self.policy.sum_of(name)
-        grown = growth(how, _count(ball, dim))
-        size = ball.bound.sum(dim)
-        radius = ball.radius.sum(dim) + torch.where(size > 0, grown * size, 0.0)
-        return Ball(ball.value.sum(dim), radius, ball.unit)
+    def _join(self, a: Any, b: Any) -> Any:
+        # The sum's growth counts the adds, those between slices too.
+        return Ball(a.value + b.value, a.radius + b.radius, a.unit)
+
+    def _add(self, name: str, terms: Any, dim: Dims) -> Any:
+        ball = ball_of(terms)
+        count = ball.value.new_tensor(float(term_count(ball, dim)))
+        return self._summed(name, ball.value.sum(dim), ball.radius.sum(dim), ball.bound.sum(dim), count, ball.unit)
+
+    def _multiply(self, name: str, a: Any, b: Any, onto: Any) -> Any:
+        a, b = ball_of(a), ball_of(b)
+        value, size = a.value @ b.value, a.bound @ b.bound
+        radius = size.new_zeros(()).expand(size.shape)
+        if not b.sure:
+            radius = radius + a.value.abs() @ b.radius
+        if not a.sure:
+            radius = radius + a.radius @ b.bound
+        if self.policy.sum_of(name).products:
+            radius = radius + size * unit_roundoff(self.policy.sum_of(name).dtype)
+        count = value.new_tensor(float(a.shape[-1]))
+        return self._summed(name, *_begun(onto, value, radius, size, count), max(a.unit, b.unit))
+
+    def _scatter(self, name: str, terms: Any, index: Tensor, rows: int, onto: Any) -> Any:
+        ball = ball_of(terms)
+        value, size = added(ball.value, index, rows), added(ball.bound, index, rows)
+        radius = value.new_zeros(()).expand(value.shape) if ball.sure else added(ball.radius, index, rows)
+        counts = torch.bincount(index[index >= 0], minlength=rows).to(value.dtype)
+        count = counts.reshape(rows, *[1] * (value.ndim - 1))
+        return self._summed(name, *_begun(onto, value, radius, size, count), ball.unit)
+
+    def _summed(self, name: str, value: Tensor, radius: Tensor, size: Tensor, count: Tensor, unit: float) -> Ball:
+        """The ball of a sum; that of a partial output grows when all of its terms are counted."""
+        if self.pieces is not None and name in self.pieces.names:
+            self.pieces.grow(name, size, count)
+            return Ball(value, radius, unit)
+        return self._grown(name, value, radius, size, count, unit)
+
+    def _grown(self, name: str, value: Tensor, radius: Tensor, size: Tensor, count: Tensor, unit: float) -> Ball:
+        grown = growths(self.policy.sum_of(name), count) * size
+        # No growth, however large, makes anything of terms that are all zero.
+        radius = radius + torch.where(size > 0, grown, 0.0)
+        return Ball(value, known(value, outward(radius)), unit)
 
 
-def _last(terms: Any, dim: int | tuple[int, ...]) -> Any:
+def _begun(
+    onto: Any, value: Tensor, radius: Tensor, size: Tensor, count: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A sum's value, radius, size and count with `onto` as one addend more."""
+    if onto is None:
+        return value, radius, size, count
+    first = ball_of(onto)
+    return value + first.value, radius + first.radius, size + first.bound, count + 1
+
+
+def merged(terms: Any, dim: Dims) -> Any:
     if isinstance(terms, Ball):
         return Ball(last(terms.value, dim), last(terms.radius, dim), terms.unit, terms.sure)
     return last(terms, dim)
 
 
-def _count(terms: Any, dim: int | tuple[int, ...]) -> int:
+def term_count(terms: Any, dim: Dims) -> int:
     count = 1
     for axis in (dim,) if isinstance(dim, int) else dim:
         count *= terms.shape[axis]

@@ -97,25 +97,28 @@ def growth(how: Sum, count: int) -> float:
     Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2: h u / (1 - h u), with h the depth
     of the tree. Truncation doubles u. The FP64 sum that it is compared with has its own such error.
     """
+    return float(growths(how, torch.tensor(float(count), dtype=torch.float64)))
+
+
+def growths(how: Sum, count: Tensor) -> Tensor:
+    """`growth` for each count of terms in an FP64 tensor."""
     unit = unit_roundoff(how.dtype) * (2 if how.rounding == "truncate" else 1)
-    adds = _depth(how, count) * unit
-    inputs = 0.0
-    if how.dot == "tf32":
-        inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1
-    if adds >= 1:
-        return math.inf
-    return (1 + adds / (1 - adds)) * (1 + inputs) - 1 + count * unit_roundoff("fp64")
+    adds = _depth(how.tree, how.block, count) * unit
+    inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1 if how.dot == "tf32" else 0.0
+    grown = (1 + adds / (1 - adds)) * (1 + inputs) - 1 + count * unit_roundoff("fp64")
+    return torch.where(adds < 1, grown, math.inf)
 
 
-def _depth(how: Sum, count: int) -> int:
+def _depth(tree: str, block: int, count: Tensor) -> Tensor:
     """Most adds that one term passes through; for "any" that of the chain, which no tree exceeds."""
-    if count <= 1:
-        return 0
-    if how.block:
-        blocks = -(-count // how.block)
-        inside = math.ceil(math.log2(min(how.block, count)))
-        return inside + _depth(Sum(how.dtype, how.tree), blocks)
-    return math.ceil(math.log2(count)) if how.tree == "pairwise" else count - 1
+    if block:
+        return levels(count.clamp(max=block)) + _depth(tree, 0, torch.ceil(count / block))
+    return levels(count) if tree == "pairwise" else (count - 1).clamp(min=0)
+
+
+def levels(count: Tensor) -> Tensor:
+    """ceil(log2(count)) of whole numbers in an FP64 tensor, 0 for none: the depth of a pairwise tree."""
+    return torch.frexp((count - 1).clamp(min=0)).exponent.to(count.dtype)
 
 
 def _partials(terms: Tensor, how: Sum) -> list[Tensor]:
@@ -171,6 +174,12 @@ def _tf32_variance(terms: Tensor) -> Tensor:
     return (terms**2 * (2 * 2.0 ** (-2 * TF32_PRECISION) / 3)).masked_fill_(exact, 0.0).sum(-1)
 
 
+def tf32_step(x: Tensor) -> Tensor:
+    """Spacing of tf32 at each element that is no tf32 number, 0 elsewhere."""
+    step = ulp(x, "fp32") * 2.0 ** (24 - TF32_PRECISION)
+    return step.masked_fill_((torch.round(x / step) * step == x) | ~torch.isfinite(x), 0.0)
+
+
 def _unordered(terms: Tensor, variance: Tensor, how: Sum) -> Tensor:
     """A floor for trees whose order is not known: 0 where no order can round, else one rounding of the largest sum."""
     quiet = variance == 0
@@ -179,18 +188,18 @@ def _unordered(terms: Tensor, variance: Tensor, how: Sum) -> Tensor:
     size = terms.abs().sum(-1)
     form = format_of(how.dtype)
     # All partial sums in any order are multiples of the terms' lowest bit; below 2^precision of it all are exact.
-    sure = size <= 2.0**form.precision * _lowest_bit(terms)
+    sure = size <= 2.0**form.precision * lowest_bit(terms)
     return (ulp(size, how.dtype) ** 2 / 12).masked_fill_(sure | ~quiet | (size == 0), 0.0)
 
 
-def _lowest_bit(terms: Tensor) -> Tensor:
-    """The smallest set bit over the terms; infinite where all of them are zero."""
+def lowest_bit(terms: Tensor, dim: int = -1) -> Tensor:
+    """The smallest set bit over the axis `dim`; infinite where all of its terms are zero."""
     raw = terms.contiguous().view(torch.int64)
     exponent = (raw >> 52) & 0x7FF
     mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
     low = (mantissa & -mantissa).to(torch.float64)
     scale = ((exponent - 52).clamp(min=1) << 52).view(torch.float64)
-    return (low * scale).masked_fill_(terms == 0, torch.inf).amin(-1)
+    return (low * scale).masked_fill_(terms == 0, torch.inf).amin(dim)
 
 
 def _none_if_zero(x: Tensor) -> Tensor | None:

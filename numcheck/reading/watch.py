@@ -1,15 +1,15 @@
 """Watch: which sums an oracle makes without naming them.
 
-A sum that goes through `read.total` has a declared tree, so its error can be drawn. A plain `x.sum()` or `a @ b` has
-not; its worst case is known (Ball), its spread is not.
+A sum that goes through `read.total`, `read.matmul` or `read.scatter` has a declared tree, so its error can be drawn.
+A plain `x.sum()` or `a @ b` has not; its worst case is known (Ball), its spread is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from numcheck.oracle import Oracle
@@ -34,6 +34,10 @@ SUMS = frozenset(
         "norm",
         "var",
         "std",
+        "index_add",
+        "index_put",
+        "scatter_add",
+        "scatter_reduce",
     }
 )
 
@@ -44,10 +48,23 @@ class _Watched(Truth):
     def __init__(self) -> None:
         self.adding = False
 
-    def _add(self, name: str, terms: Any, dim: int | tuple[int, ...]) -> Any:
+    def total(self, *args: Any, **kwargs: Any) -> Any:
+        with self._named():
+            return super().total(*args, **kwargs)
+
+    def matmul(self, *args: Any, **kwargs: Any) -> Any:
+        with self._named():
+            return super().matmul(*args, **kwargs)
+
+    def scatter(self, *args: Any, **kwargs: Any) -> Any:
+        with self._named():
+            return super().scatter(*args, **kwargs)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
         self.adding = True
         try:
-            return super()._add(name, terms, dim)
+            yield
         finally:
             self.adding = False
 
@@ -66,13 +83,11 @@ class _Watching(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def unnamed(oracle: Oracle, exact: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Names of the summing functions that the oracle's forward and VJP call outside `read.total`."""
+def unnamed(oracle: Oracle, exact: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the summing functions that the oracle's forward and VJP call outside the reading's named sums."""
     reading = _Watched()
     with _Watching(reading) as watching:
-        inputs = {i.name: exact[i.name] for i in oracle.inputs}
-        outputs = oracle.forward(reading, **inputs)
+        outputs = oracle.forward(reading, **oracle.for_forward(exact))
         if oracle.vjp is not None and oracle.gradients:
-            kept = {name: outputs[name] for name in oracle.saved}
-            oracle.vjp(reading, **inputs, **kept, **{c.name: exact[c.name] for c in oracle.cotangents})
+            oracle.vjp(reading, **oracle.for_vjp(exact, outputs))
     return tuple(sorted(watching.seen))

@@ -13,11 +13,16 @@ from numcheck.record import Records
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from numcheck.baseline import Baseline
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render_html(records: Records) -> str:
-    """One self-contained HTML page: no network, no script from elsewhere, text of records inert."""
+def render_html(records: Records, base: Baseline | None = None) -> str:
+    """One self-contained HTML page: no network, no script from elsewhere, text of records inert.
+
+    base: what to compare with; its three answers then come first.
+    """
     from markupsafe import Markup
 
     from numcheck.report.page import build
@@ -28,7 +33,7 @@ def render_html(records: Records) -> str:
         _templates()
         .get_template("page.html")
         .render(
-            page=build(records),
+            page=build(records, base),
             css=Markup(css),
             script=Markup(script),
             policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(script)}'; base-uri 'none'; "
@@ -37,12 +42,12 @@ def render_html(records: Records) -> str:
     )
 
 
-def render_markdown(records: Records) -> str:
+def render_markdown(records: Records, base: Baseline | None = None) -> str:
     """The same content as Markdown; its first part is short enough for a comment on a pull request."""
     from numcheck.report.markdown import write
     from numcheck.report.page import build
 
-    return write(build(records))
+    return write(build(records, base))
 
 
 def _digest(text: str) -> str:

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from numcheck.record import Row, replay_line
-from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
 from numcheck.report.text import anchor, facts_of, figure, number, short
+from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
 WORST = ("ERROR", "FAIL")
 # Failures shown in full, and further failing Cases listed under each: the rest is counted, and is in the records.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from numcheck.report.selection import Judged, Kernel, Place, Selection
 from numcheck.report.text import count, percent
+from numcheck.selection import Judged, Kernel, Place, Selection
 from numcheck.verdict import flip_bound
 
 # The rungs that there are, cheap and general first; a run that climbs none of a kind should say so.

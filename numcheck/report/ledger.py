@@ -9,8 +9,8 @@ from typing import Any
 
 from numcheck.finding import same
 from numcheck.record import replay_line
-from numcheck.report.selection import Judged, Kernel, Place, Selection, law_order
 from numcheck.report.text import short
+from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
 # Rows of one table: the rest is counted.
 ROWS = 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from numcheck.compare import Comparison, grouped
 from numcheck.report.failures import Failure
 from numcheck.report.page import Page
 from numcheck.report.summary import Cell
@@ -16,7 +17,7 @@ ROWS = 40
 
 def write(page: Page) -> str:
     """The whole text."""
-    blocks = [*_head(page), *_failures(page.failures), *_rest(page)]
+    blocks = [*_head(page), *_compared(page.comparison), *_failures(page.failures), *_rest(page)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -68,6 +69,28 @@ def _head(page: Page) -> Iterator[str]:
     )
     if page.troubles:
         yield f"{count(len(page.troubles), 'problem')} in the records, listed below."
+
+
+def _compared(comparison: Comparison | None) -> Iterator[str]:
+    """The three answers, then one table of everything that moved."""
+    if comparison is None:
+        return
+    yield "## Against the base"
+    for answer in comparison.answers:
+        lines = [f"- {plain(sentence)}" for sentence in answer.sentences[:FAILURES]]
+        rest = len(answer.sentences) - FAILURES
+        lines += [f"- ... and {count(rest, 'more', 'more')}"] if rest > 0 else []
+        yield "\n".join([f"**{plain(answer.question)}** {plain(answer.word)}", "", *lines]).rstrip()
+    for accepted in comparison.base.accepted[-1:]:
+        yield f"The base was accepted on {plain(accepted.when)}: {plain(accepted.reason)}"
+    yield table(
+        ["Kernel", "What", "Cases", "Base", "Head"],
+        [
+            [kernel.subject.name, m.what, cases if m.case else "all", m.before, m.after]
+            for kernel in comparison.kernels
+            for m, cases in grouped(kernel.moved)
+        ],
+    )
 
 
 def _cell(cell: Cell | None) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from numcheck.record import replay_line
 from numcheck.report.failures import allowed
 from numcheck.report.gates import GateKey, Tally
-from numcheck.report.selection import Kernel, Place
 from numcheck.report.text import figure, number, short
+from numcheck.selection import Kernel, Place
 
 # How many to show of each gate of a law: a ceiling sits at its limit wherever one rounding is all there is, and would
 # else crowd out the others.

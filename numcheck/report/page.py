@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from numcheck.baseline import Baseline, of
+from numcheck.compare import Comparison, compare
 from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
-from numcheck.report.selection import Kernel, Selection, select
 from numcheck.report.summary import Cell
+from numcheck.selection import Kernel, Selection, select
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Page:
     faults: faults.Faults | None
     troubles: list[provenance.Trouble]
     rows: int
+    comparison: Comparison | None
     anchors: frozenset[str]
 
     def link(self, cell: Cell) -> str:
@@ -46,8 +49,8 @@ class Page:
         return next((wanted for wanted in (failure, pictures) if wanted in self.anchors), "")
 
 
-def build(records: Records) -> Page:
-    """The page that these records make."""
+def build(records: Records, base: Baseline | None = None) -> Page:
+    """The page that these records make; base: what they are compared with."""
     chosen = select(records)
     found = findings(records)
     tally, lowest = gates.tally(chosen)
@@ -81,6 +84,7 @@ def build(records: Records) -> Page:
         faults=broken_on_purpose,
         troubles=provenance.troubles(records, found, chosen),
         rows=len(records.rows),
+        comparison=compare(base, of(records)) if base is not None else None,
         anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
     )
 

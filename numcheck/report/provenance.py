@@ -9,8 +9,8 @@ from typing import Any
 
 from numcheck.finding import Finding
 from numcheck.record import Records, replay_line
-from numcheck.report.selection import Judged, Kernel, Place, Selection
 from numcheck.report.text import DASH, figure, number, short
+from numcheck.selection import Judged, Kernel, Place, Selection
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,32 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load", "chance"),
-    ("oracles", "sample", "difference"),
+    ("oracles", "sample", "difference", "unspecified"),
     ("interpreter", "flags", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
     ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
     ("residual", "judge", "pool", "fingerprint", "promise"),
     ("laws",),
-    ("schema", "record", "environment", "finding", "failure", "clean", "tally", "alarms"),
+    ("schema", "record", "environment", "finding", "failure", "clean", "tally", "alarms", "declared"),
+    ("selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
     ("bench",),
     ("plugin", "cli", "commands", "__main__"),
 )
-TORCH_FREE = ("case", "contract", "capability", "errors", "gate", "verdict", "record", "report", "cli", "plugin")
+TORCH_FREE = (
+    "case",
+    "contract",
+    "capability",
+    "errors",
+    "gate",
+    "verdict",
+    "record",
+    "report",
+    "baseline",
+    "compare",
+    "cli",
+    "plugin",
+)
 # Imports that must not happen when the file itself is imported, only inside its functions.
 HEAVY = ("torch", "triton", "hypothesis", "mpmath", "rich", "jinja2", "numpy")
 HYPOTHESIS = ("draw", "explore", "shrink", "plugin")

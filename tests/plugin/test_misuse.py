@@ -17,7 +17,7 @@ WRONG = [
     ("records", "kernels.py/rows.jsonl", "cannot be written: File exists; give a file in a folder that can"),
     ("records", ".", "cannot be written: it is a folder; give a file in a folder that can"),
     ("report", "report.pdf", "report.pdf: a report is an .html or an .md file"),
-    ("baseline", "old.jsonl", "comes with `numcheck compare`. Leave it out"),
+    ("baseline", "old.jsonl", "compares records: add --numcheck-records FILE"),
 ]
 SPECS = [
     ("nowhere", "no module 'nowhere'; give an importable module, or a path"),

@@ -18,7 +18,7 @@ from numcheck import schema
 from numcheck.record import Problem, Records, Row, read
 from numcheck.report import TEMPLATES, render_html, render_markdown
 from numcheck.report.failures import failures
-from numcheck.report.selection import select
+from numcheck.selection import select
 from tests.report import scene
 from tests.report.tree import Node, parse
 

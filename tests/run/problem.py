@@ -38,11 +38,12 @@ saving = Oracle(
 
 @dataclass(frozen=True)
 class Sample:
-    """The three things that execute asks of a sample."""
+    """The four things that execute asks of a sample."""
 
     case: Case
     inputs: dict[str, Tensor] = field(default_factory=dict)
     cotangents: dict[str, Tensor] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
 
 
 def sample(n=50, dtype="fp32", strided=False):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
+import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -87,6 +89,14 @@ UNARY: dict[str, tuple[Function, bool]] = {
     "amin": (lambda x: torch.amin(x, dim=0), False),
     "softmax": (lambda x: torch.softmax(x, dim=-1), False),
     "logsumexp": (lambda x: torch.logsumexp(x, dim=-1), False),
+    "log_softmax": (lambda x: torch.log_softmax(x, dim=-1), False),
+    "index_select": (lambda x: torch.index_select(x, 1, torch.tensor([5, 0, 5])), False),
+    "take along": (lambda x: torch.gather(x, 1, torch.tensor([[0, 5], [1, 1], [2, 3], [4, 0]])), False),
+    "masked_select": (lambda x: x[torch.eye(4, 6, dtype=torch.bool)] + x.masked_select(x.isfinite()).sum(), False),
+    "clip": (lambda x: x.clip(max=0.2), False),
+    "unflatten": (lambda x: x.unflatten(-1, (2, 3)).mT.flatten(-2), False),
+    "index_add": (lambda x: x.index_add(0, torch.tensor([1, 1, 3]), x[:3] * 2.0), False),
+    "index_put": (lambda x: x.index_put((torch.tensor([1, 1]),), x[2:], accumulate=True), False),
     "masked_fill": (lambda x: x.masked_fill(torch.eye(4, 6, dtype=torch.bool), 0.0), False),
     "scalar operators": (lambda x: 2.0 - 3.0 * x / 7.0 + 1, False),
     "over": (lambda x: 1.0 / x, True),
@@ -105,6 +115,9 @@ BINARY: dict[str, tuple[Function, bool]] = {
     "torch.mul": (torch.mul, False),
     "div": (lambda a, b: a / b, True),
     "maximum": (torch.maximum, False),
+    "max": (torch.max, False),
+    "logaddexp": (torch.logaddexp, False),
+    "mv": (lambda a, b: torch.mv(a, b[0]), False),
     "minimum": (torch.minimum, False),
     "where": (lambda a, b: torch.where(torch.eye(4, 6, dtype=torch.bool), a, b), False),
     "matmul": (lambda a, b: a @ b.mT, False),
@@ -128,7 +141,7 @@ def test_binary_functions_enclose(name: str) -> None:
 
 # exp is steeper above than below, a softmax's and a logsumexp's terms are bounded one by one, exp2's log(2) is a Ball
 # of its own; all else comes within a tenth of its radius.
-LOOSE = {"softmax": 0.3, "logsumexp": 0.5}
+LOOSE = {"softmax": 0.3, "logsumexp": 0.5, "log_softmax": 0.5, "logaddexp": 0.5}
 
 
 @pytest.mark.parametrize("name", {**UNARY, **BINARY})
@@ -175,6 +188,105 @@ def test_division_by_a_ball_that_holds_zero_is_unbounded() -> None:
     for result in (1.0 / wide, torch.log(wide), torch.rsqrt(wide)):
         assert result.radius.item() == float("inf")
     assert torch.sqrt(wide).radius.item() >= 0.1**0.5
+
+
+LIVE = torch.tensor([[True, True, False, True], [False, True, True, False], [False] * 4])
+
+
+def masked(poison: float) -> Ball:
+    """Three rows of four, poison where not LIVE, in value and radius alike."""
+    v = values(1, 3, 4)
+    return Ball(torch.where(LIVE, v, poison), torch.where(LIVE, v.abs() * 0.01, abs(poison)), FP32_UNIT)
+
+
+def attended(x: Any) -> Any:
+    """What a masked attention does: logits to -inf, row maximum, exp, sum, log, division; a dead row selected away."""
+    s = torch.where(LIVE, x, -torch.inf)
+    dead = ~LIVE.any(-1, keepdim=True)
+    top = torch.where(dead, 0.0, torch.amax(s, -1, keepdim=True))
+    e = torch.exp(s - top)
+    size = e.sum(-1, keepdim=True)
+    p = torch.where(dead, 0.0, e / size)
+    return p @ torch.where(LIVE, x, 0.0).mT + torch.where(dead, 0.0, torch.log(size) + top)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf"), 1e300])
+def test_what_is_masked_out_leaks_nowhere(poison: float) -> None:
+    clean, dirty = attended(masked(0.5)), attended(masked(poison))
+    assert torch.equal(clean.value, dirty.value)
+    assert torch.equal(clean.radius, dirty.radius)
+    assert bool(torch.isfinite(clean.radius).all())
+    moved = masked(0.5)
+    for sign in (-1, 1):
+        shifted = attended(moved.value + sign * moved.radius * (1 - 2.0**-40))
+        assert bool(((shifted - clean.value).abs() <= clean.radius).all())
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.sigmoid, torch.tanh, torch.nn.functional.softplus, torch.relu])
+def test_an_infinite_argument_has_an_exact_result(function: Function) -> None:
+    x = torch.tensor([-math.inf, 1.0, math.inf], dtype=torch.float64)
+    result = function(Ball.exact(x, FP32_UNIT))
+    assert torch.equal(result.value, function(x))
+    assert bool((result.radius[[0, 2]] < 1e-5).all())
+    assert bool(torch.isfinite(result.radius).all())
+
+
+def test_logsumexp_of_nothing_is_minus_infinity() -> None:
+    row = Ball.exact(torch.full((1, 3), -math.inf, dtype=torch.float64), FP32_UNIT)
+    result = torch.logsumexp(row, -1)
+    assert (result.value.item(), result.radius.item()) == (-math.inf, 0.0)
+
+
+def test_what_is_replaced_is_exact() -> None:
+    x = Ball(torch.tensor([math.nan, 2.0], dtype=torch.float64), torch.tensor([math.nan, 0.5], dtype=torch.float64))
+    assert torch.nan_to_num(x).value.tolist() == [0.0, 2.0]
+    assert torch.nan_to_num(x).radius.tolist() == [0.0, 0.5]
+    assert torch.isnan(x).tolist() == [True, False]
+
+
+def test_moving_a_certain_ball_keeps_it_certain() -> None:
+    sure = Ball.exact(values(1, 4, 6))
+    for moved in (sure[1:], sure.mT, sure.index_select(0, torch.tensor([1])), torch.cat([sure, sure])):
+        assert moved.sure
+    assert torch.where(torch.eye(4, 6, dtype=torch.bool), sure, 0.0).sure
+    assert not torch.where(torch.eye(4, 6, dtype=torch.bool), sure, balls(1, False)[0]).sure
+
+
+def test_a_maximum_over_an_axis_with_its_index_is_refused() -> None:
+    with pytest.raises(Refused, match="amax"):
+        torch.max(balls(1, False)[0], -1)
+
+
+EXACT_FUNCTIONS: dict[str, Any] = {
+    "exp": mpmath.exp,
+    "expm1": mpmath.expm1,
+    "log": mpmath.log,
+    "log1p": mpmath.log1p,
+    "sqrt": mpmath.sqrt,
+    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "tanh": mpmath.tanh,
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "softplus": lambda x: mpmath.log1p(mpmath.exp(x)),
+    "silu": lambda x: x / (1 + mpmath.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", EXACT_FUNCTIONS)
+def test_fifty_digits_of_an_interval_lie_inside(name: str) -> None:
+    # Radii from 1e-16 of the value to half of it, so that FP64's own error counts in some and the slope in others.
+    function, positive = UNARY[name]
+    generator = torch.Generator().manual_seed(3)
+    x = values(7, 60, positive=positive) * 3
+    radius = x.abs() * 10.0 ** -(16 * torch.rand(60, generator=generator, dtype=torch.float64)) / 2
+    result = function(Ball(x, radius))
+    with mpmath.workdps(50):
+        for centre, reach, value, bound in zip(
+            *(t.tolist() for t in (x, radius, result.value, result.radius)), strict=True
+        ):
+            for step in (-1, mpmath.mpf(-1) / 3, 0, mpmath.mpf(1) / 2, 1):
+                exact = EXACT_FUNCTIONS[name](mpmath.mpf(centre) + step * mpmath.mpf(reach))
+                assert abs(exact - mpmath.mpf(value)) <= mpmath.mpf(bound)
 
 
 def test_sign_knows_when_it_is_not_sure() -> None:

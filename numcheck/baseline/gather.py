@@ -1,0 +1,141 @@
+"""Gather: the Baseline that a run's records make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from numcheck.baseline.known import ACROSS, SEVERITY, Baseline, Figure, GateKey, Known, Seen, Subject
+from numcheck.case import Case
+from numcheck.finding import findings
+from numcheck.record import Records
+from numcheck.selection import Judged, Kernel, Place, select
+
+
+def of(records: Records) -> Baseline:
+    """What `records` say, by the rows that count (`numcheck.selection`)."""
+    chosen = select(records)
+    gathered: dict[Subject, _Gathering] = {}
+
+    def at(kernel: Kernel, place: Place) -> _Gathering:
+        return gathered.setdefault(Subject(kernel, place), _Gathering())
+
+    for judged in chosen.cases:
+        at(judged.kernel, judged.place).case(judged, chosen.environments)
+    for judged in chosen.pooled:
+        at(judged.kernel, judged.place).pool(judged)
+    for kernel, law, place, row in chosen.unavailable:
+        at(kernel, place).skipped[law] = row["reason"]
+    for row in records.of("declared"):
+        for subject, known in gathered.items():
+            if subject.kernel == Kernel(row["specs"], row["spec"]):
+                known.declared |= {str(k): str(v) for k, v in row["contract"].items()}
+    unfinished = [f"{f.spec} under {f.law}: {f.text}" if f.spec else f.text for f in findings(records) if _open(f.kind)]
+    unfinished += [str(problem) for problem in records.problems]
+    return Baseline(
+        {subject.key: found.known(subject) for subject, found in gathered.items()},
+        chosen.last,
+        _commit(chosen.environments.values()),
+        unfinished=tuple(unfinished),
+    )
+
+
+def _open(kind: str) -> bool:
+    return kind in ("unfinished", "no_end")
+
+
+class _Gathering:
+    """A `Known` under construction."""
+
+    def __init__(self) -> None:
+        self.cases: dict[str, dict[str, Any]] = {}
+        self.pooled: dict[GateKey, Figure] = {}
+        self.statuses: dict[str, dict[str, set[str]]] = {}
+        self.declared: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}
+        self.machine: dict[str, str] = {}
+
+    def case(self, judged: Judged, environments: Mapping[str, Mapping[str, Any]]) -> None:
+        row, law = judged.row, judged.law
+        case = Case.from_json(row["case"])
+        seen = self.cases.setdefault(case.key, _blank(case, row["phase"]))
+        seen["status"][law] = _worse(seen["status"].get(law, ""), judged.status)
+        outputs = seen["outputs"].setdefault(law, {})
+        for name, verdict in row["outputs"].items():
+            outputs[name] = _worse(outputs.get(name, ""), verdict["status"])
+        seen["hashes"].setdefault(law, {}).update(row.get("hashes", {}))
+        _nearest(seen["gates"], law, row.get("gates", []))
+        if "kernel" in row.get("seconds", {}):
+            seen["seconds"][law] = float(row["seconds"]["kernel"])
+        figures = row.get("figures", {})
+        if law == "memory" and "measured" in figures:
+            seen["measured_bytes"], seen["formula_bytes"] = int(figures["measured"]), int(figures["formula"])
+        self._status(law, row["outputs"])
+        backend = row["evidence"]["backend"]
+        self.machine |= machine(environments.get(row["environment"], {}), "" if backend == "torch" else backend)
+
+    def pool(self, judged: Judged) -> None:
+        _nearest(self.pooled, judged.law, judged.row.get("gates", []))
+        for name, verdict in judged.row["outputs"].items():
+            if verdict["status"] in ("ERROR", "FAIL"):
+                self.statuses.setdefault(judged.law, {}).setdefault(name, set()).add(verdict["status"])
+
+    def known(self, subject: Subject) -> Known:
+        laws = {law: _across(outputs.values()) for law, outputs in self.statuses.items()}
+        cases = {key: Seen(**seen) for key, seen in sorted(self.cases.items())}
+        return Known(subject, laws, self.pooled, self.declared, self.skipped, cases, self.machine)
+
+    def _status(self, law: str, outputs: Mapping[str, Any]) -> None:
+        for name, verdict in outputs.items():
+            self.statuses.setdefault(law, {}).setdefault(name, set()).add(verdict["status"])
+
+
+def _across(outputs: Iterable[set[str]]) -> str:
+    found = [next((s for s in ACROSS if s in statuses), "") for statuses in outputs]
+    return max(found, key=SEVERITY.index, default="")
+
+
+def _worse(one: str, other: str) -> str:
+    return max(one, other, key=SEVERITY.index)
+
+
+def _blank(case: Case, phase: str) -> dict[str, Any]:
+    return {"case": case, "phase": phase, "status": {}, "outputs": {}, "hashes": {}, "gates": {}, "seconds": {}}
+
+
+def _nearest(into: dict[GateKey, Figure], law: str, gates: Iterable[Mapping[str, Any]]) -> None:
+    """Keep of each kind of Gate the one nearest to its limit."""
+    for row in gates:
+        key = law, str(row["output"]), str(row["kind"])
+        figure = Figure(
+            float(row["value"]),
+            float(row["limit"]),
+            float(row["lower"]),
+            float(row["spread"]),
+            bool(row.get("vacuous")),
+        )
+        old = into.get(key)
+        if old is None or figure.headroom(key) < old.headroom(key):
+            into[key] = figure
+
+
+def machine(environment: Mapping[str, Any], backend: str) -> dict[str, str]:
+    """What bits depend on besides the code: device, versions, and for a CPU its model; backend in its own key."""
+    device = environment.get("device", {})
+    versions = environment.get("versions", {})
+    facts = {
+        "device": str(device.get("name", "")),
+        "torch": str(versions.get("torch", "")),
+        "triton": str(versions.get("triton", "")),
+    }
+    if device.get("kind") == "cpu":
+        facts["cpu"] = str(environment.get("cpu", {}).get("model", ""))
+    return facts | ({"backend": backend} if backend else {})
+
+
+def _commit(environments: Iterable[Mapping[str, Any]]) -> str:
+    for facts in environments:
+        code = facts.get("code")
+        if isinstance(code, Mapping) and code.get("commit"):
+            return f"{str(code['commit'])[:12]}{' with uncommitted changes' if code.get('dirty') else ''}"
+    return ""

@@ -1,0 +1,130 @@
+"""Known: what a run says of each kernel, Case by Case, without tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numcheck.case import Case
+from numcheck.gate import Gate, GateKind
+from numcheck.selection import Kernel, Place
+
+# A Gate's place: law, output, kind.
+GateKey = tuple[str, str, str]
+# Of one output over many Cases, the first that was seen counts (as numcheck.verdict has it); of several outputs, or of
+# one Case judged twice, the most severe.
+ACROSS = ("ERROR", "FAIL", "ORDER_DEPENDENT", "PASS", "VACUOUS", "UNAVAILABLE")
+SEVERITY = ("", "PASS", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "FAIL", "ERROR")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A Gate as a comparison needs it: its value, its limits, its spread."""
+
+    value: float
+    limit: float
+    lower: float = -math.inf
+    spread: float = 0.0
+    vacuous: bool = False
+
+    def gate(self, kind: GateKind, output: str) -> Gate:
+        """The Gate that it was."""
+        return Gate(
+            kind, output, self.value, self.limit, "", self.spread, self.lower, "vacuous" if self.vacuous else ""
+        )
+
+    def headroom(self, key: GateKey) -> float:
+        """As `numcheck.gate.Gate.headroom`: 1 and above holds."""
+        kind: Any = key[2]
+        return self.gate(kind, key[1]).headroom
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One Case of a kernel on one device.
+
+    status: law -> its status. outputs: law -> output -> status. hashes: law -> output -> digest of its bits (laws may
+    give a Case values of their own, so each compares with itself). gates: the Gate nearest to its limit, for each law,
+    output and kind. phase: grid, regression or draw.
+    """
+
+    case: Case
+    phase: str = "grid"
+    status: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    hashes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    gates: Mapping[GateKey, Figure] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    measured_bytes: int | None = None
+    formula_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel on one device: where its verdicts come from."""
+
+    kernel: Kernel
+    place: Place
+
+    @property
+    def name(self) -> str:
+        """As sentences name it."""
+        return f"{self.kernel.spec} on {self.place.name}"
+
+    @property
+    def key(self) -> str:
+        """One line that tells it from every other, also from a kernel of the same name in another module."""
+        return f"{self.kernel.specs} {self.name}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What one run says of one kernel on one device.
+
+    laws: law -> the status of the whole generated test. pooled: the Gates over all Cases. declared: the Contract in
+    words, by what it says it of. skipped: law -> why nothing ran. machine: what bits and times depend on.
+    """
+
+    subject: Subject
+    laws: Mapping[str, str] = field(default_factory=dict)
+    pooled: Mapping[GateKey, Figure] = field(default_factory=dict)
+    declared: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    cases: Mapping[str, Seen] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Why a baseline was accepted: the reason in words, when, of which commit, and what had changed."""
+
+    reason: str
+    when: str
+    commit: str
+    changed: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One side of a comparison. unfinished: what was started and never judged, and files that could not be read."""
+
+    kernels: Mapping[str, Known]
+    when: str = ""
+    commit: str = ""
+    accepted: tuple[Acceptance, ...] = ()
+    unfinished: tuple[str, ...] = ()
+
+
+def narrowed(base: Baseline, head: Baseline) -> Baseline:
+    """Of `base`, the kernels and laws that `head` judged: for a run that asked for a part only."""
+    kept = {}
+    for key, now in head.kernels.items():
+        if key in base.kernels:
+            then = base.kernels[key]
+            laws = {law: status for law, status in then.laws.items() if law in now.laws}
+            skipped = {law: why for law, why in then.skipped.items() if law in now.skipped or law in now.laws}
+            cases = {name: seen for name, seen in then.cases.items() if any(law in laws for law in seen.status)}
+            kept[key] = replace(then, laws=laws, skipped=skipped, cases=cases)
+    return replace(base, kernels=kept)

@@ -1,0 +1,60 @@
+"""`numcheck accept`: a run becomes the baseline that later ones are compared with. Needs neither torch nor triton."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from numcheck.baseline import Acceptance, Baseline, Known, load, of, text
+from numcheck.compare import compare
+from numcheck.errors import BadRecords
+from numcheck.record import read
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right."""
+    reason = " ".join(options.reason.split())
+    if not reason:
+        raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
+    head, path = of(read([Path(p) for p in options.records])), Path(options.baseline)
+    failed = [
+        f"{k.subject.name} under {law}: {status}"
+        for k in head.kernels.values()
+        for law, status in k.laws.items()
+        if status in ("FAIL", "ERROR")
+    ]
+    if failed:
+        print("not accepted, since a baseline holds what held:\n  " + "\n  ".join(failed))
+        return 1
+    if not any(k.cases for k in head.kernels.values()):
+        raise BadRecords(f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept")
+    base = load(path) if path.exists() else None
+    accepted = _accepted(base, head, reason)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text(accepted), encoding="utf-8")
+    print(f"baseline: {path} ({accepted.accepted[-1].changed})")
+    return 0
+
+
+def _accepted(base: Baseline | None, head: Baseline, reason: str) -> Baseline:
+    """The new baseline: what the run judged replaces what the old one said of it, the rest stays."""
+    kernels = {key: _named(known) for key, known in head.kernels.items() if known.cases}
+    older = base.kernels if base else {}
+    changed = "the first" if base is None else _changed(base, head)
+    entry = Acceptance(reason, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", head.commit, changed)
+    history = (*(base.accepted if base else ()), entry)
+    return Baseline({**older, **kernels}, head.when, head.commit, history)
+
+
+def _named(known: Known) -> Known:
+    """Without drawn Cases, which come and go, and without seconds, which belong to one machine on one day."""
+    kept = {key: replace(seen, seconds={}) for key, seen in known.cases.items() if seen.phase != "draw"}
+    return replace(known, cases=kept)
+
+
+def _changed(base: Baseline, head: Baseline) -> str:
+    comparison = compare(base, head)
+    bits, fell = comparison.answers[:2]
+    return f"bits changed: {bits.word}; accuracy or coverage fell: {fell.word}"

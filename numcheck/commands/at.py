@@ -1,0 +1,116 @@
+"""`numcheck run --at REV`: the same judge on the kernels of another revision; what fails there must hold here."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numcheck
+from numcheck.baseline import Baseline, of
+from numcheck.compare import compare
+from numcheck.compare.text import as_text
+from numcheck.errors import InvalidSpec
+from numcheck.record import Records, read
+
+BROKEN = ("FAIL", "ERROR")
+Command = Callable[[argparse.Namespace], list[str]]
+
+
+def judged_at(options: argparse.Namespace, command: Command) -> int:
+    """Judge both, print what the change did, and report both; 0 where it fixed something and broke nothing.
+
+    The base's kernels come from a checkout of the revision; the judge is this one, so that both are held to one law.
+    """
+    if options.baseline:
+        raise InvalidSpec("--at already says what to compare with; leave --baseline out")
+    with tempfile.TemporaryDirectory(prefix="numcheck-at-") as name:
+        folder = Path(name)
+        records = Path(options.records) if options.records else folder / "head.jsonl"
+        base_records = records.with_name(f"{records.stem}.at-{options.at.replace(os.sep, '-')}.jsonl")
+        _absent(records, base_records)
+        judge = _judge_alone(folder / "judge")
+        with _checkout(options.at, folder / "base") as base:
+            _judge(options, command, base_records, base, judge)
+        code = _judge(options, command, records, Path.cwd(), judge)
+        if code not in (0, 1) or not base_records.exists():
+            print(f"nothing could be judged at {options.at}" if code in (0, 1) else "nothing could be judged here")
+            return 2
+        head, then = read(records), of(read(base_records))
+        if options.report:
+            _report(Path(options.report), head, then)
+        now = of(head)
+        print(as_text(compare(then, now)))
+        return _verdict(options.at, then, now)
+
+
+def _absent(*paths: Path) -> None:
+    """Both runs must be these alone: verdicts of an earlier one would count where this one has none."""
+    for path in paths:
+        if path.exists():
+            raise InvalidSpec(f"{path} exists; --at needs fresh records, so remove it or name another file")
+
+
+def _judge(options: argparse.Namespace, command: Command, records: Path, cwd: Path, judge: Path) -> int:
+    """Run pytest in `cwd`; `judge` is the first folder that Python looks in."""
+    one = copy.copy(options)
+    one.records, one.report, one.baseline = str(records.resolve()), "", ""
+    python, *rest = command(one)
+    found = os.pathsep.join((str(judge), str(cwd), os.environ.get("PYTHONPATH", "")))
+    return subprocess.run([python, "-P", *rest], cwd=cwd, env={**os.environ, "PYTHONPATH": found}).returncode
+
+
+def _judge_alone(folder: Path) -> Path:
+    """A folder with this numcheck and nothing else, so that what lies beside either is not in the way."""
+    folder.mkdir()
+    (folder / "numcheck").symlink_to(Path(numcheck.__file__).resolve().parent, target_is_directory=True)
+    return folder
+
+
+def _report(output: Path, head: Records, base: Baseline) -> None:
+    from numcheck.report import render_html, render_markdown
+
+    render = render_markdown if output.suffix == ".md" else render_html
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(render(head, base), encoding="utf-8")
+    print(f"report: {output}")
+
+
+@contextmanager
+def _checkout(rev: str, target: Path) -> Iterator[Path]:
+    """The folder that corresponds to the current one in a checkout of `rev`, removed afterwards."""
+    top = _git("rev-parse", "--show-toplevel", why="--at needs a git repository")
+    commit = _git("rev-parse", "--verify", f"{rev}^{{commit}}", why=f"--at {rev}: no such revision")
+    _git("worktree", "add", "--detach", str(target), commit, why=f"--at {rev} could not be checked out")
+    try:
+        yield target / Path.cwd().resolve().relative_to(Path(top).resolve())
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", str(target)], capture_output=True)
+
+
+def _git(*arguments: str, why: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise InvalidSpec(f"{why}: {done.stderr.strip() or 'git failed'}")
+    return done.stdout.strip()
+
+
+def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
+    """What the change did to each claim; 0 where some claim failed at the base and holds now, and none fails now."""
+    fixed, broken = [], []
+    for key, known in now.kernels.items():
+        for law, status in known.laws.items():
+            before = then.kernels[key].laws.get(law, "") if key in then.kernels else ""
+            if status in BROKEN:
+                broken.append(f"{known.subject.name} under {law}: {before or 'not judged'} at {rev}, {status} here")
+            elif before in BROKEN:
+                fixed.append(f"{known.subject.name} under {law}: {before} at {rev}, {status} here")
+    print("\n".join(["", *(f"fixed: {line}" for line in fixed), *(f"does not hold: {line}" for line in broken)]))
+    if not fixed and not broken:
+        print(f"nothing that was judged failed at {rev}, so this change is not shown to fix anything")
+    return 0 if fixed and not broken else 1

@@ -1,0 +1,58 @@
+"""The three answers: did bits change, did accuracy or coverage fall, what was not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from numcheck.baseline import Baseline, Subject
+from numcheck.compare.kinds import Answer, Compared, Moved
+
+
+def bits(kernels: Iterable[Compared]) -> Answer:
+    question = "Did bits change?"
+    kernels = tuple(kernels)
+    said = [
+        f"{k.subject.name}: {b.output} in {len(b.changed)} of {b.same + len(b.changed)} Cases"
+        for k in kernels
+        for b in k.changed
+    ]
+    blind = tuple(f"{k.subject.name}: {k.incomparable}" for k in kernels if k.incomparable)
+    if said:
+        return Answer(question, "yes", (*said, "a new baseline needs a written reason: numcheck accept", *blind))
+    if blind or not any(k.bits for k in kernels):
+        return Answer(question, "unknown", blind or ("no Case was hashed on both sides",))
+    return Answer(question, "no")
+
+
+def fell(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
+    """A kernel that is gone is a loss, but not where nothing ran on its device: that is for the third answer."""
+    places = {known.subject.place for known in head.kernels.values() if known.cases}
+    said = [f"{s.name} is no longer judged" for s in gone if s.place in places]
+    for k in kernels:
+        name = k.subject.name
+        said += [f"{name}: {m.what}: {m.before}, now {m.after}" for m in _telling(k.losses)]
+        if k.vanished:
+            said.append(f"{name}: {len(k.vanished)} named Case(s) no longer run")
+    return Answer("Did accuracy or coverage fall?", "yes" if said else "no", tuple(said))
+
+
+def _telling(losses: Iterable[Moved]) -> Iterator[Moved]:
+    """One loss of each kind: the first, those over all Cases before those of one."""
+    seen: set[str] = set()
+    for moved in sorted(losses, key=lambda m: m.case is not None):
+        if moved.what not in seen:
+            seen.add(moved.what)
+            yield moved
+
+
+def not_run(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
+    said = [f"{s.name}, which the base judged" for s in gone]
+    for known in head.kernels.values():
+        reasons: dict[str, list[str]] = {}
+        for law, reason in known.skipped.items():
+            reasons.setdefault(reason, []).append(law or "every law")
+        name = known.subject.name
+        said += [f"{name} under {', '.join(laws)}: {reason}" for reason, laws in reasons.items()]
+    said += [f"{k.subject.kernel.spec}: {len(k.vanished)} named Case(s) of the base" for k in kernels if k.vanished]
+    said += head.unfinished
+    return Answer("What was not run?", "something" if said else "nothing", tuple(said))

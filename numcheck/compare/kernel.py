@@ -1,0 +1,215 @@
+"""One kernel on one device, base against head: what is otherwise, and whether that is a loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import NormalDist, fmean, stdev
+
+from numcheck.baseline import Figure, GateKey, Known, Seen
+from numcheck.case import Case
+from numcheck.compare import words
+from numcheck.compare.kinds import Bits, Compared, Moved, Ratio
+
+# A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
+# of its own spreads apart is a change, as in every other gate (tolerance.md: 6 spreads).
+SPREADS = 6.0
+# Where a band has no spread to speak of: the factor that is allowed for the noise model itself (numcheck.pool).
+FACTOR = 1.1
+# What a status is worth: a step down is a loss.
+WORTH = {"PASS": 4, "ORDER_DEPENDENT": 3, "VACUOUS": 2, "UNAVAILABLE": 1, "": 1, "FAIL": 0, "ERROR": 0}
+CONFIDENCE = 0.95
+# Cases below which a ratio of times has no interval: a standard deviation of two figures says nothing.
+FEWEST = 3
+# Figures of a baseline file have six digits.
+SAME = 1e-5
+
+# Gates over all Cases whose limit does not depend on which Cases those were.
+FIXED = ("band", "bias", "cap")
+
+Pairs = Iterable[tuple[Seen, Seen]]
+
+
+def kernel(then: Known, now: Known) -> Compared:
+    shared = {key: (then.cases[key], seen) for key, seen in now.cases.items() if key in then.cases}
+    incomparable = _machines(then.machine, now.machine)
+    return Compared(
+        now.subject,
+        bits=() if incomparable else tuple(_outputs(shared.values())),
+        claims=tuple(_claims(then.laws, now.laws)),
+        cases=tuple(_statuses(shared.values())),
+        gates=tuple(_figures(shared.values(), then, now)),
+        limits=tuple(_limits(shared.values(), then, now)),
+        contract=tuple(_texts(then.declared, now.declared)),
+        memory=tuple(_memory(shared.values())),
+        skips=tuple(_skips(then.skipped, now.skipped)),
+        time=None if incomparable else _time(shared.values()),
+        new=len(now.cases.keys() - then.cases.keys()),
+        vanished=tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw"),
+        shared=len(shared),
+        incomparable=incomparable,
+    )
+
+
+def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Why bits and times of these two say nothing of each other, or ""."""
+    differ = [name for name in (*then, *(n for n in now if n not in then)) if then.get(name) != now.get(name)]
+    if not differ:
+        return ""
+    said = ", ".join(f"{name} {then.get(name, 'unknown')} against {now.get(name, 'unknown')}" for name in differ)
+    return f"bits and times are not compared: {said}"
+
+
+def _outputs(pairs: Pairs) -> Iterator[Bits]:
+    same: dict[str, int] = {}
+    changed: dict[str, list[Case]] = {}
+    free: set[str] = set()
+    for then, now in pairs:
+        free |= _free(then) | _free(now)
+        for output, equal in _hashes(then, now).items():
+            same[output] = same.get(output, 0) + equal
+            if not equal:
+                changed.setdefault(output, []).append(now.case)
+    for output in dict.fromkeys((*same, *changed)):
+        if output in free:
+            yield Bits(output, free=True)
+        else:
+            yield Bits(output, same[output], tuple(sorted(changed.get(output, ()), key=lambda case: case.elements)))
+
+
+def _free(seen: Seen) -> set[str]:
+    """Outputs whose bits depend on the order in this Case."""
+    return {name for by in seen.outputs.values() for name, status in by.items() if status == "ORDER_DEPENDENT"}
+
+
+def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
+    """Output -> whether its bits are the same under every law that hashed it on both sides."""
+    found: dict[str, bool] = {}
+    for law in then.hashes.keys() & now.hashes.keys():
+        old, new = then.hashes[law], now.hashes[law]
+        for output in (name for name in old if name in new):
+            found[output] = found.get(output, True) and old[output] == new[output]
+    return found
+
+
+def _claims(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
+    for law in dict.fromkeys((*then, *now)):
+        old, new = then.get(law, ""), now.get(law, "")
+        if old != new:
+            yield Moved(f"{law}, over all Cases", words.status(old), words.status(new), law=law, loss=_lost(old, new))
+
+
+def _statuses(pairs: Pairs) -> Iterator[Moved]:
+    for then, now in pairs:
+        for law in (law for law in then.outputs if law in now.outputs):
+            old, new = then.outputs[law], now.outputs[law]
+            for output in dict.fromkeys((*old, *new)):
+                before, after = old.get(output, ""), new.get(output, "")
+                if before != after:
+                    what, loss = f"{output} under {law}", _lost(before, after)
+                    yield Moved(what, words.status(before), words.status(after), now.case, law, loss)
+
+
+def _figures(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+    """Gates that held and do not, or the other way round, and errors that moved by more than their spread."""
+    for law_of, old, new in _gates(pairs, then, now):
+        case, key = law_of
+        held, holds = old.headroom(key) >= 1, new.headroom(key) >= 1
+        if held != holds or (key[2] == "band" and _apart(old, new)):
+            loss = (held and not holds) or (held == holds and new.value > old.value)
+            yield Moved(words.gate(key), words.value(old), words.value(new), case, key[0], loss)
+
+
+def _apart(old: Figure, new: Figure) -> bool:
+    """Whether a relL2 over its prediction moved beyond what its noise explains."""
+    if old.vacuous or new.vacuous or not (old.value > 0 and new.value > 0):
+        return False
+    return abs(math.log(new.value / old.value)) > max(math.log(FACTOR), SPREADS * max(old.spread, new.spread))
+
+
+def _limits(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+    """Limits that moved for the same Case and the same spread, once a kind of gate.
+
+    Accuracy's alone: what other laws allow rests on the element or the relation that was worst, and so on the kernel.
+    """
+    seen: set[GateKey] = set()
+    for (case, key), old, new in _gates(pairs, then, now):
+        still = _close(old.limit, new.limit) and _close(old.lower, new.lower)
+        if key[0] != "accuracy" or key in seen or still or not _close(old.spread, new.spread):
+            continue
+        if case is None and key[2] not in FIXED:
+            continue
+        seen.add(key)
+        loss = new.limit > old.limit or new.lower < old.lower
+        yield Moved(f"limit of {words.gate(key)}", words.limit(old), words.limit(new), case, key[0], loss)
+
+
+def _close(one: float, other: float) -> bool:
+    return one == other or math.isclose(one, other, rel_tol=SAME)
+
+
+def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case | None, GateKey], Figure, Figure]]:
+    """Each gate that both sides have: those over all Cases, then Case by Case. Bytes have a section of their own."""
+    for key in (key for key in then.pooled if key in now.pooled):
+        yield (None, key), then.pooled[key], now.pooled[key]
+    for old, new in pairs:
+        for key in (key for key in old.gates if key in new.gates and key[0] != "memory"):
+            yield (new.case, key), old.gates[key], new.gates[key]
+
+
+def _texts(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
+    # A side that was written before Contracts were recorded knows nothing of them.
+    for what in dict.fromkeys((*then, *now)) if then and now else ():
+        old, new = then.get(what, "not declared"), now.get(what, "not declared")
+        if old != new:
+            yield Moved(what, old, new)
+
+
+def _memory(pairs: Pairs) -> Iterator[Moved]:
+    for then, now in pairs:
+        if then.formula_bytes is None or now.formula_bytes is None:
+            continue
+        if then.formula_bytes != now.formula_bytes:
+            grown = now.formula_bytes > then.formula_bytes
+            yield Moved(
+                "formula",
+                words.bytes_of(then.formula_bytes),
+                words.bytes_of(now.formula_bytes),
+                now.case,
+                "memory",
+                grown,
+            )
+        if then.measured_bytes != now.measured_bytes:
+            grown = (now.measured_bytes or 0) > (then.measured_bytes or 0)
+            yield Moved(
+                "measured",
+                words.bytes_of(then.measured_bytes),
+                words.bytes_of(now.measured_bytes),
+                now.case,
+                "memory",
+                grown,
+            )
+
+
+def _skips(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
+    for law in dict.fromkeys((*then, *now)):
+        if (law in then) != (law in now):
+            what = f"{law or 'every law'}, which could not run"
+            yield Moved(what, then.get(law, "ran"), now.get(law, "ran"), law=law, loss=law in now)
+
+
+def _time(pairs: Pairs) -> Ratio | None:
+    logs = []
+    for then, now in pairs:
+        for law in (law for law in then.seconds if law in now.seconds):
+            if then.seconds[law] > 0 and now.seconds[law] > 0:
+                logs.append(math.log(now.seconds[law] / then.seconds[law]))
+    if len(logs) < FEWEST:
+        return None
+    half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * stdev(logs) / math.sqrt(len(logs))
+    middle = fmean(logs)
+    return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
+
+
+def _lost(before: str, after: str) -> bool:
+    return WORTH[after] < WORTH[before]

@@ -1,0 +1,125 @@
+"""What a comparison is made of: bits, what moved, times; a kernel's part; the three answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from numcheck.baseline import Baseline, Subject
+from numcheck.case import Case
+
+
+@dataclass(frozen=True)
+class Bits:
+    """One output over the Cases of both sides. changed: those whose hashes differ; any: compared nowhere, since its
+    order is free."""
+
+    output: str
+    same: int = 0
+    changed: tuple[Case, ...] = ()
+    free: bool = False
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One thing that is otherwise: what, then and now; case None where it is about all Cases."""
+
+    what: str
+    before: str
+    after: str
+    case: Case | None = None
+    law: str = ""
+    loss: bool = False
+
+
+def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
+    """What moved alike in several Cases, told once: the first of each kind, and how many there are."""
+    found: dict[tuple[str, str, str, bool], list[Moved]] = {}
+    for one in moved:
+        # A status is a word that repeats, a figure is not.
+        ends = (one.before, one.after) if one.before.isupper() and one.after.isupper() else ("", "")
+        found.setdefault((one.what, *ends, one.case is None), []).append(one)
+    return [(alike[0], len(alike)) for alike in found.values()]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Kernel seconds now over then: geometric mean over the shared Cases, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    cases: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves 1 out."""
+        return not self.low <= 1.0 <= self.high
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One kernel on one device. incomparable: why bits and times are not compared, or ""."""
+
+    subject: Subject
+    bits: tuple[Bits, ...] = ()
+    claims: tuple[Moved, ...] = ()
+    cases: tuple[Moved, ...] = ()
+    gates: tuple[Moved, ...] = ()
+    limits: tuple[Moved, ...] = ()
+    contract: tuple[Moved, ...] = ()
+    memory: tuple[Moved, ...] = ()
+    skips: tuple[Moved, ...] = ()
+    time: Ratio | None = None
+    new: int = 0
+    vanished: tuple[Case, ...] = ()
+    shared: int = 0
+    incomparable: str = ""
+
+    @property
+    def changed(self) -> tuple[Bits, ...]:
+        """The outputs whose bits changed."""
+        return tuple(b for b in self.bits if b.changed)
+
+    @property
+    def moved(self) -> tuple[Moved, ...]:
+        """All that is otherwise, but for bits, times and which Cases ran; what holds over all Cases first."""
+        return (
+            *self.claims, *self.contract, *self.limits, *self.gates, *self.cases, *self.memory, *self.skips
+        )  # fmt: skip
+
+    @property
+    def losses(self) -> tuple[Moved, ...]:
+        """What fell: verdicts, gates, limits that were loosened, memory, coverage."""
+        return tuple(m for m in self.moved if m.loss)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to say."""
+        return not (self.changed or self.moved or self.vanished or self.incomparable)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One of the three: the question, a word (`no`, `yes`, `unknown`), and the sentences behind it."""
+
+    question: str
+    word: str
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The whole: `answers` first, then each kernel that both sides know, those that came and those that went."""
+
+    base: Baseline
+    head: Baseline
+    kernels: tuple[Compared, ...] = ()
+    added: tuple[Subject, ...] = ()
+    gone: tuple[Subject, ...] = ()
+    answers: tuple[Answer, ...] = field(default=())
+
+    @property
+    def held(self) -> bool:
+        """No bits changed, and nothing fell."""
+        return all(a.word != "yes" for a in self.answers[:2])

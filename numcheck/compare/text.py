@@ -1,0 +1,94 @@
+"""A comparison as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from numcheck.compare.kinds import Answer, Compared, Comparison, Moved, grouped
+
+# Lines of one kind under one kernel: a terminal is read from the top; --json has all.
+SHOWN = 8
+# The parts of a `Compared` that hold a list of `Moved`.
+HEADINGS = ("claims", "contract", "limits", "gates", "cases", "memory", "skips")
+
+
+def as_text(comparison: Comparison) -> str:
+    """The answers, then each kernel of which there is something to say."""
+    lines = [line for answer in comparison.answers for line in _answer(answer)]
+    for kernel in comparison.kernels:
+        if not kernel.quiet:
+            lines += ["", kernel.subject.name, *(f"  {line}" for line in _kernel(kernel))]
+    quiet = sum(kernel.quiet for kernel in comparison.kernels)
+    lines += ["", f"{len(comparison.kernels)} kernel(s) on both sides, {quiet} without any change"]
+    lines += [f"new: {subject.name}" for subject in comparison.added]
+    lines += [f"accepted {a.when}: {a.reason}" for a in comparison.base.accepted[-1:]]
+    return "\n".join(lines)
+
+
+def _answer(answer: Answer) -> Iterator[str]:
+    yield f"{answer.question} {answer.word.capitalize()}."
+    yield from _cut([f"  {sentence}" for sentence in answer.sentences])
+
+
+def _kernel(kernel: Compared) -> Iterator[str]:
+    for bits in kernel.changed:
+        yield f"{bits.output}: other bits in {len(bits.changed)} of {bits.same + len(bits.changed)} Cases, the smallest"
+        yield f"  {bits.changed[0].line()}"
+    for heading in HEADINGS:
+        moved: tuple[Moved, ...] = getattr(kernel, heading)
+        yield from _cut([f"{m.what}: {m.before}, now {m.after}{_where(m, cases)}" for m, cases in grouped(moved)])
+    if kernel.vanished:
+        yield f"{len(kernel.vanished)} named Case(s) no longer run, the first {kernel.vanished[0].line()}"
+    if kernel.time and kernel.time.clear:
+        t = kernel.time
+        yield f"kernel seconds {t.ratio:.2f} times the base [{t.low:.2f}, {t.high:.2f}], not interleaved: a hint"
+    if kernel.incomparable:
+        yield kernel.incomparable
+
+
+def _where(moved: Moved, cases: int) -> str:
+    if moved.case is None:
+        return ""
+    return f" in {moved.case.line()}" + (f" and {cases - 1} more Case(s)" if cases > 1 else "")
+
+
+def _cut(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= SHOWN else [*lines[:SHOWN], f"  ... and {len(lines) - SHOWN} more"]
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """A plain JSON object; Cases as JSON."""
+    return {
+        "held": comparison.held,
+        "answers": [asdict(answer) for answer in comparison.answers],
+        "base": {"when": comparison.base.when, "commit": comparison.base.commit},
+        "head": {"when": comparison.head.when, "commit": comparison.head.commit},
+        "accepted": [asdict(a) for a in comparison.base.accepted],
+        "kernels": [_kernel_json(kernel) for kernel in comparison.kernels],
+        "added": [subject.name for subject in comparison.added],
+        "gone": [subject.name for subject in comparison.gone],
+    }
+
+
+def _kernel_json(kernel: Compared) -> dict[str, Any]:
+    return {
+        "kernel": kernel.subject.kernel.spec,
+        "specs": kernel.subject.kernel.specs,
+        "device": kernel.subject.place.name,
+        "bits": [
+            {"output": b.output, "same": b.same, "free": b.free, "changed": [c.to_json() for c in b.changed]}
+            for b in kernel.bits
+        ],
+        **{name: [_moved_json(m) for m in getattr(kernel, name)] for name in HEADINGS},
+        "time": asdict(kernel.time) if kernel.time else None,
+        "shared_cases": kernel.shared,
+        "new_cases": kernel.new,
+        "vanished_cases": [case.to_json() for case in kernel.vanished],
+        "incomparable": kernel.incomparable,
+    }
+
+
+def _moved_json(moved: Moved) -> dict[str, Any]:
+    return {**asdict(moved), "case": moved.case.to_json() if moved.case else None}

@@ -1,0 +1,28 @@
+"""How a comparison writes statuses, gates, limits and bytes."""
+
+from __future__ import annotations
+
+import math
+
+from numcheck.baseline import Figure, GateKey
+
+
+def status(word: str) -> str:
+    return word or "not judged"
+
+
+def gate(key: GateKey) -> str:
+    return f"{key[2]} of {key[1]} under {key[0]}"
+
+
+def value(figure: Figure) -> str:
+    return f"{figure.value:.4g} ({limit(figure)})"
+
+
+def limit(figure: Figure) -> str:
+    low = f"{figure.lower:.4g} to " if figure.lower > -math.inf else "at most "
+    return f"{low}{figure.limit:.4g}"
+
+
+def bytes_of(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,} bytes"

@@ -1,0 +1,245 @@
+"""Base against head: each kind of change is named in its place, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numcheck.baseline import Baseline, load, narrowed, of, text
+from numcheck.case import Case
+from numcheck.compare import Comparison, compare
+from numcheck.compare.text import as_json, as_text
+from numcheck.errors import BadRecords
+from numcheck.evidence import Evidence
+from numcheck.gate import Gate
+from numcheck.record import Writer, read
+from numcheck.verdict import OutputVerdict, Status, Verdict
+from tests.report import scene
+
+CASES = tuple(Case.of(S=1, H=1, D=d, seed=d) for d in (31, 257, 2053))
+CONTRACT = {"roundings (bf16)": "out bf16", "order (bf16)": "out fixed"}
+Change = Callable[[Verdict, Case], Verdict]
+
+
+def gates(case: Case) -> tuple[Gate, ...]:
+    return (
+        Gate("ceiling", "out", 0.5, 1.0, "worst case"),
+        Gate("band", "out", 1.0, 1.5, "relL2 over predicted", 0.01, 1 / 1.5),
+    )
+
+
+def verdict(law: str, case: Case) -> Verdict:
+    outputs = {"out": OutputVerdict(Status.PASS), "d_x": OutputVerdict(Status.PASS)}
+    hashes = scene.hashes("k", case, ("out", "d_x"))
+    figures = {"measured": 64, "formula": 64} if law == "memory" else {}
+    found = gates(case) if law == "accuracy" else ()
+    return Verdict("k", law, "claim", outputs, found, hashes=hashes, evidence=Evidence(), figures=figures)
+
+
+def records(
+    path: Path,
+    change: Change = lambda v, case: v,
+    *,
+    spec: str = "k",
+    cases: tuple[Case, ...] = CASES,
+    device: str = "cpu",
+    contract: dict[str, str] = CONTRACT,
+    phase: str = "grid",
+    seconds: float = 1.0,
+    unavailable: str = "",
+) -> Baseline:
+    """One run of one kernel under three laws, each verdict as `change` makes it."""
+    run = f"20260302T093000Z-{path.stem}"
+    with Writer(path, run, clock=scene.Clock()) as writer:
+        writer.environment(scene.environment(device))
+        writer.declared("kernels", spec, contract, oracle="mhc_post")
+        for law in ("bitwise", "accuracy", "memory"):
+            for case in cases:
+                judged = replace(change(verdict(law, case), case), spec=spec)
+                writer.case("kernels", case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
+        if unavailable:
+            writer.unavailable("kernels", spec, unavailable, "needs a GPU", "gpu")
+    return of(read(path))
+
+
+def changed(tmp_path: Path, change: Change = lambda v, case: v, **facts: Any) -> Comparison:
+    return compare(records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", change, **facts))
+
+
+def words(comparison: Comparison) -> list[str]:
+    return [answer.word for answer in comparison.answers]
+
+
+def test_the_same_run_twice_says_nothing(tmp_path: Path) -> None:
+    found = changed(tmp_path)
+    assert words(found) == ["no", "no", "nothing"]
+    assert found.held
+    assert found.kernels[0].quiet
+
+
+def test_other_bits_are_named_by_output_and_case_and_are_no_fall(tmp_path: Path) -> None:
+    def flip(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={**v.hashes, "out": "0" * 16}) if case["D"] > 31 else v
+
+    found = changed(tmp_path, flip)
+    assert words(found) == ["yes", "no", "nothing"]
+    (bits,) = found.kernels[0].changed
+    assert (bits.output, bits.same, [c["D"] for c in bits.changed]) == ("out", 1, [257, 2053])
+    assert not found.held
+
+
+def test_bits_whose_order_is_free_are_not_compared(tmp_path: Path) -> None:
+    def free(v: Verdict, case: Case) -> Verdict:
+        outputs = {**v.outputs, "out": OutputVerdict(Status.ORDER_DEPENDENT, "differs")}
+        hashes = {**v.hashes, "out": f"{id(v):016x}"}
+        return replace(v, outputs=outputs, hashes=hashes) if v.law == "bitwise" else replace(v, hashes=hashes)
+
+    base = records(tmp_path / "a.jsonl", free)
+    found = compare(base, records(tmp_path / "b.jsonl", free))
+    assert words(found)[0] == "no"
+    assert [b.output for b in found.kernels[0].bits if b.free] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("status", "loss"),
+    [(Status.FAIL, True), (Status.ERROR, True), (Status.VACUOUS, True), (Status.ORDER_DEPENDENT, True)],
+)
+def test_a_verdict_that_says_less_is_a_loss_and_the_way_back_is_none(
+    tmp_path: Path, status: Status, loss: bool
+) -> None:
+    def worse(v: Verdict, case: Case) -> Verdict:
+        return replace(v, outputs={**v.outputs, "out": OutputVerdict(status, "why")}) if v.law == "bitwise" else v
+
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", worse)
+    assert words(compare(base, head))[1] == "yes"
+    moved = compare(base, head).kernels[0].claims
+    assert [(m.law, m.before, m.after, m.loss) for m in moved] == [("bitwise", "PASS", status.name, loss)]
+    assert words(compare(head, base))[1] == "no"
+
+
+def test_an_error_beyond_its_spread_is_named_and_one_within_is_not(tmp_path: Path) -> None:
+    def by(factor: float) -> Change:
+        def grow(v: Verdict, case: Case) -> Verdict:
+            grown = (replace(g, value=g.value * factor) if g.kind == "band" else g for g in v.gates)
+            return replace(v, gates=tuple(grown))
+
+        return grow
+
+    assert changed(tmp_path, by(1.05)).kernels[0].quiet
+    (tmp_path / "a.jsonl").unlink()
+    (tmp_path / "b.jsonl").unlink()
+    found = changed(tmp_path, by(1.2))
+    assert words(found) == ["no", "yes", "nothing"]
+    assert {m.what for m in found.kernels[0].gates} == {"band of out under accuracy"}
+
+
+def test_a_loosened_limit_is_a_loss_and_a_tightened_one_is_only_said(tmp_path: Path) -> None:
+    def limits(v: Verdict, case: Case) -> Verdict:
+        return replace(v, gates=tuple(replace(g, limit=1.2) if g.kind == "ceiling" else g for g in v.gates))
+
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", limits)
+    (moved,) = compare(base, head).kernels[0].limits
+    assert (moved.what, moved.loss) == ("limit of ceiling of out under accuracy", True)
+    (moved,) = compare(head, base).kernels[0].limits
+    assert not moved.loss
+
+
+def test_a_contract_that_moved_is_shown_with_both_sides(tmp_path: Path) -> None:
+    found = changed(tmp_path, contract={**CONTRACT, "order (bf16)": "out any"})
+    (moved,) = found.kernels[0].contract
+    assert (moved.what, moved.before, moved.after) == ("order (bf16)", "out fixed", "out any")
+
+
+def test_more_memory_is_a_loss(tmp_path: Path) -> None:
+    def more(v: Verdict, case: Case) -> Verdict:
+        return replace(v, figures={"measured": 128, "formula": 128}) if v.law == "memory" else v
+
+    found = changed(tmp_path, more)
+    assert {m.what for m in found.kernels[0].losses} == {"formula", "measured"}
+
+
+def test_named_cases_that_vanish_are_a_fall_and_drawn_ones_are_not(tmp_path: Path) -> None:
+    assert words(changed(tmp_path, cases=CASES[:2])) == ["no", "yes", "something"]
+    (tmp_path / "b.jsonl").unlink()
+    drawn = records(tmp_path / "c.jsonl", phase="draw")
+    assert words(compare(drawn, records(tmp_path / "b.jsonl", cases=CASES[:2]))) == ["no", "no", "nothing"]
+
+
+def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    other = records(tmp_path / "b.jsonl", spec="other")
+    assert words(compare(base, other))[1] == "yes"
+    gpu = records(tmp_path / "c.jsonl", device="cuda")
+    assert words(compare(base, gpu)) == ["unknown", "no", "something"]
+
+
+def test_a_new_skip_is_a_fall_of_coverage_and_is_listed_as_not_run(tmp_path: Path) -> None:
+    found = changed(tmp_path, unavailable="edges")
+    assert words(found) == ["no", "yes", "something"]
+    assert "needs a GPU" in " ".join(found.answers[2].sentences)
+
+
+def test_bits_from_other_versions_are_not_compared_and_that_is_said(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    (key, known), = base.kernels.items()  # fmt: skip
+    moved = replace(base, kernels={key: replace(known, machine={**known.machine, "torch": "2.12.0"})})
+    found = compare(moved, records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={"out": "0" * 16})))
+    assert words(found)[0] == "unknown"
+    assert "torch 2.12.0 against 2.13.0+cpu" in found.kernels[0].incomparable
+    assert found.kernels[0].time is None
+
+
+def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
+    time = changed(tmp_path, seconds=1.5).kernels[0].time
+    assert time is not None
+    assert time.clear
+    assert time.low <= 1.5 <= time.high < 1.51
+
+
+def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    head = records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+    part = replace(head, kernels={key: replace(known, laws={"bitwise": "PASS"}, cases=dict(known.cases))})
+    assert words(compare(base, part))[1] == "yes"
+    assert words(compare(narrowed(base, part), part))[1] == "no"
+
+
+def test_a_baseline_file_gives_back_what_it_was_made_from(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    path = tmp_path / "baseline.json"
+    path.write_text(text(base))
+    assert text(load(path)) == text(base)
+    assert compare(load(path), base).held
+    assert str(tmp_path) not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no row"),
+        ("hello", "not a numcheck records file"),
+        ('{"format":"other"}', "not a numcheck baseline"),
+        ('{"format":"numcheck baseline","version":9}', "install a newer numcheck"),
+        ('{"format":"numcheck baseline","version":1,"kernels":[{}]}', "a damaged baseline"),
+        ('{"format":"numcheck baseline","version":1,', "neither records nor a baseline"),
+    ],
+)
+def test_a_file_that_is_no_baseline_is_a_clear_error(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    if not content:
+        assert said in " ".join(load(path).unfinished)
+        return
+    with pytest.raises(BadRecords, match=said):
+        load(path)
+
+
+def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
+    found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
+    assert "out: other bits in 3 of 3 Cases" in as_text(found)
+    assert as_json(found)["kernels"][0]["bits"][0]["changed"][0]["sizes"]["D"] == 31

@@ -1,0 +1,123 @@
+"""`numcheck compare`, `accept` and `run --at`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from numcheck.baseline import load
+from numcheck.cli import main
+from tests.compare.test_compare import CASES, records
+from tests.report import scene
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_accept_keeps_every_reason_and_the_next_comparison_shows_the_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", cases=CASES[:2])
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    assert main(["compare", "numcheck-baseline.json", "b.jsonl"]) == 1
+    assert "accepted" in capsys.readouterr().out
+    assert main(["accept", "b.jsonl", "--reason", "D 2053 is\n covered elsewhere"]) == 0
+    accepted = load(tmp_path / "numcheck-baseline.json").accepted
+    assert [a.reason for a in accepted] == ["first figures", "D 2053 is covered elsewhere"]
+    assert accepted[1].changed == "bits changed: no; accuracy or coverage fell: yes"
+    assert main(["compare", "numcheck-baseline.json", "b.jsonl"]) == 0
+
+
+def test_accept_refuses_a_run_that_did_not_hold_and_leaves_the_file_alone(tmp_path: Path) -> None:
+    scene.write(tmp_path / "failing.jsonl", count=3, failing=True)
+    assert main(["accept", "failing.jsonl", "--reason", "it is late"]) == 1
+    assert not (tmp_path / "numcheck-baseline.json").exists()
+
+
+def test_accept_wants_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "a.jsonl")
+    assert main(["accept", "a.jsonl", "--reason", "  "]) == 2
+    assert "say in a sentence why" in capsys.readouterr().err
+
+
+def test_a_baseline_holds_several_devices_and_accepting_one_keeps_the_other(tmp_path: Path) -> None:
+    records(tmp_path / "cpu.jsonl")
+    records(tmp_path / "gpu.jsonl", device="cuda")
+    assert main(["accept", "cpu.jsonl", "--reason", "CPU"]) == 0
+    assert main(["accept", "gpu.jsonl", "--reason", "GPU"]) == 0
+    places = {known.subject.place.name for known in load(tmp_path / "numcheck-baseline.json").kernels.values()}
+    assert places == {"CPU", "NVIDIA H200"}
+
+
+def test_compare_as_json_and_as_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl")
+    assert main(["compare", "a.jsonl", "b.jsonl", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["held"] is True
+    assert main(["compare", "a.jsonl", "b.jsonl", "-o", "out.md"]) == 0
+    assert "Did bits change?" in (tmp_path / "out.md").read_text()
+
+
+@pytest.mark.parametrize("missing", ["compare none.jsonl none.jsonl", "accept none.jsonl --reason x"])
+def test_a_missing_file_is_misuse(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(missing.split()) == 2
+    assert "none.jsonl" in capsys.readouterr().err
+
+
+KERNEL = """
+from numcheck import Contract, KernelSpec
+from numcheck.oracles import mhc_post
+
+def forward(x, residual, post, comb):
+    if any(t.device != x.device or t.ndim != n for t, n in ((x, 2), (residual, 3), (post, 2), (comb, 3))):
+        raise ValueError("wrong arguments")
+    mix = (comb[..., None] * residual[:, :, None]).sum(1)
+    return {"out": SCALE * post[:, :, None] * x[:, None] + mix}
+
+kernel = KernelSpec("mine", mhc_post, forward=forward, contract=Contract(dtypes=("fp32",)))
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository whose only commit holds a kernel that is off by 1e-3, fixed in the working tree."""
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "mine.py").write_text(KERNEL.replace("SCALE", "1.001"))
+    git("init", "-q")
+    git("add", "mine.py")
+    git("commit", "-qm", "off by a thousandth")
+    (tmp_path / "mine.py").write_text(KERNEL.replace("SCALE", "1.0"))
+    return tmp_path
+
+
+def test_run_at_shows_what_a_change_fixed(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    line = "run --specs mine.py --device cpu accuracy --at HEAD --records r.jsonl --report r.md"
+    assert main(line.split()) == 0
+    said = capfd.readouterr().out
+    assert "fixed: mine on CPU under accuracy: FAIL at HEAD, PASS here" in said
+    assert "FAIL | PASS" in (repository / "r.md").read_text()
+    assert (repository / "r.at-HEAD.jsonl").exists()
+    assert subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout.count("\n") == 1
+    assert main(line.split()) == 2, "records of an earlier run must not be mixed in"
+
+
+def test_run_at_does_not_credit_a_change_that_fixes_nothing(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--specs", "mine.py", "--device", "cpu", "evidence", "--at", "HEAD"]) == 1
+    assert "not shown to fix anything" in capfd.readouterr().out
+
+
+def test_run_at_a_revision_that_is_none(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--specs", "mine.py", "evidence", "--at", "nowhere"]) == 2
+    assert "--at nowhere: no such revision" in capsys.readouterr().err
