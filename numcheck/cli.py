@@ -118,7 +118,9 @@ def _faults(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--declared", dest="only", action="store_const", const="declared", help="declared faults alone")
     which.add_argument("--mutants", dest="only", action="store_const", const="mutants", help="source mutants alone")
     parser.add_argument("--workers", type=_count, default=0, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--all-laws", action="store_true", help="ask every law of every fault, also past the first kill")
+    parser.add_argument(
+        "--all-laws", action="store_true", help="ask every law of every fault, also past the first kill"
+    )
     parser.add_argument("--largest", type=_some, metavar="N", help="most elements of a mutant's Case (default: 8192)")
     parser.add_argument("--list", action="store_true", help="print the faults and run none")
     parser.add_argument("--records", metavar="FILE", help="append the scores to this records file (JSONL)")

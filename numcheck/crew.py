@@ -130,7 +130,7 @@ def score_apart(suspects: Sequence[Suspect], command: Sequence[str], workers: in
 
 
 def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect]) -> Iterator[Row]:
-    """The rows of a batch; what is not answered stays in `worker.left`, the suspect that ended the process is killed."""
+    """The rows of a batch. What is not answered stays in `worker.left`; the suspect that ended a process is killed."""
     assert worker.process.stdout is not None
     worker.send(batch)
     for line in worker.process.stdout:

@@ -48,7 +48,7 @@ def faults(sources: str | Sequence[str]) -> tuple[Fault, ...]:
     return tuple(fault for source, value in listed for fault in _of_type(Fault, value))
 
 
-def declared(sources: str | Sequence[str]) -> tuple[Fault, ...]:
+def all_faults(sources: str | Sequence[str]) -> tuple[Fault, ...]:
     """The declared faults of `sources` and, where one is a package, of the modules called `faults` in it and below it.
 
     Faults lie beside the kernels that they are edits of, in modules that nothing of users imports.

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from numcheck.baseline import Baseline
 from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.errors import RAISED, InvalidSpec
@@ -26,13 +25,12 @@ from numcheck.profile import Profile
 from numcheck.shrink import judged
 from numcheck.spec import KernelSpec
 from numcheck.suspect import Score, Suspect
-from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, trials
+from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, reminders, trials
+from numcheck.usual import Usual
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 # Killing Cases of a function that go before all others: more would cost a survivor little and a kill much.
 FRONT = 6
-# Trials of each law on which a written reason is checked again; the deep profile checks it on all.
-CHECKED = 2
 # Seconds for one Case of one law; the longest honest one takes two. A mutant that never ends is caught by this.
 PATIENCE = 60.0
 
@@ -64,7 +62,7 @@ class Scorer:
     kept: dict[int, KernelSpec] = field(default_factory=dict)
     killers: dict[str, Counter[Key]] = field(default_factory=dict)
     lists: dict[tuple[int, str], tuple[Trial, ...]] = field(default_factory=dict)
-    baselines: dict[int, Baseline | None] = field(default_factory=dict)
+    usuals: dict[int, Usual | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # The slow rungs start fresh processes, which know no mutant.
@@ -87,9 +85,7 @@ class Scorer:
                 return Score(suspect, "STILLBORN", why=why, seconds=time.perf_counter() - start)
             run = _Run(self, suspect, suspect.honest, broken)
             scored = run.result()
-            return replace(
-                scored, baseline=self._baseline(suspect.honest, broken), seconds=time.perf_counter() - start
-            )
+            return replace(scored, usual=self._usual(suspect.honest, broken), seconds=time.perf_counter() - start)
 
     def trials(self, suspect: Suspect, honest: KernelSpec) -> tuple[Trial, ...]:
         """What a suspect is put to: everything of the law that a declared fault names; else small Cases of all laws."""
@@ -110,12 +106,12 @@ class Scorer:
             self.held[key] = judged(trial.law, spec, trial.case, self.profile)
         return self.held[key]
 
-    def _baseline(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
-        if id(honest) not in self.baselines:
-            usual = Baseline.of(honest, self.profile.device)
+    def _usual(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
+        if id(honest) not in self.usuals:
+            usual = Usual.of(honest, self.profile.device)
             passes = usual is not None and not usual.catches(honest)
-            self.baselines[id(honest)] = usual if passes else None
-        usual = self.baselines[id(honest)]
+            self.usuals[id(honest)] = usual if passes else None
+        usual = self.usuals[id(honest)]
         if usual is None:
             return None
         try:
@@ -156,13 +152,7 @@ class _Run:
         order = ordered(found, suspect.operator, first)
         if suspect.reason is None or self.scorer.profile.name == "deep":
             return order
-        seen: Counter[str] = Counter()
-        checked = []
-        for place, trial in enumerate(order):
-            seen[trial.law.name] += 1
-            if place < len(first) or seen[trial.law.name] <= CHECKED:
-                checked.append(trial)
-        return checked
+        return reminders(order, first)
 
     def _try(self, trial: Trial) -> None:
         before = self.scorer.honest(self.honest, trial)

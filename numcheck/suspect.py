@@ -80,7 +80,7 @@ class Score:
     law, case: what caught it (case None for a pooled verdict); why: what that verdict said, or why there is none.
     raised: it raised, or gave no judgeable output, rather than a wrong one. tried: law -> Cases on which it held.
     laws: law -> whether it catches the suspect, for the laws that were asked to the end. changed: whether any bit of
-    any output ever differed from the honest spec's. baseline: whether the usual allclose test catches it, None where
+    any output ever differed from the honest spec's. usual: whether the usual allclose test catches it, None where
     there is no such test.
     """
 
@@ -93,7 +93,7 @@ class Score:
     tried: Mapping[str, int] = field(default_factory=dict)
     laws: Mapping[str, bool] = field(default_factory=dict)
     changed: bool = False
-    baseline: bool | None = None
+    usual: bool | None = None
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class Score:
         }
         if self.case is not None:
             row["case"] = self.case.to_json()
-        if self.baseline is not None:
-            row["baseline"] = self.baseline
+        if self.usual is not None:
+            row["usual"] = self.usual
         if self.suspect.reason is not None:
             row |= {"claim": self.suspect.reason.claim, "reason": self.suspect.reason.why}
         return row

@@ -67,9 +67,7 @@ class Trial:
         return price * (DISCOUNT if LIKELY.get(operator) == self.law.name else 1.0)
 
 
-def trials(
-    spec: KernelSpec, laws: Iterable[Law], profile: Profile, *, drawn: int, largest: float
-) -> tuple[Trial, ...]:
+def trials(spec: KernelSpec, laws: Iterable[Law], profile: Profile, *, drawn: int, largest: float) -> tuple[Trial, ...]:
     """All that `spec` can be put to: each law's own Cases, the named grid, and `drawn` Cases that Hypothesis draws.
 
     No Case has more than `largest` elements. The same on every run and in every process.
@@ -111,11 +109,21 @@ def draws(spec: KernelSpec, count: int, largest: int) -> tuple[Case, ...]:
     return tuple(seen)
 
 
-def ordered(
-    found: Sequence[Trial], operator: str = "", first: Sequence[tuple[str, Case]] = ()
-) -> tuple[Trial, ...]:
+def ordered(found: Sequence[Trial], operator: str = "", first: Sequence[tuple[str, Case]] = ()) -> tuple[Trial, ...]:
     """The trials with those of the keys `first` in front, the others by price."""
     known = {trial.key: trial for trial in found}
     front = {key: known[key] for key in first if key in known}
     rest = sorted((t for t in found if t.key not in front), key=functools.partial(Trial.price, operator=operator))
     return (*front.values(), *rest)
+
+
+def reminders(order: Sequence[Trial], first: Sequence[tuple[str, Case]] = ()) -> tuple[Trial, ...]:
+    """Of these trials those of the keys `first`, and of each law its first and its last: the cheapest and the dearest.
+
+    A written reason is put to these on every run; to all of them under the deep profile.
+    """
+    ends: dict[str, list[Trial]] = {}
+    for trial in order:
+        ends[trial.law.name] = [*ends.get(trial.law.name, [])[:1], trial]
+    chosen = {trial.key for pair in ends.values() for trial in pair} | set(first)
+    return tuple(trial for trial in order if trial.key in chosen)

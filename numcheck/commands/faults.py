@@ -43,14 +43,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _suspects(options: argparse.Namespace, device: Device) -> tuple[tuple[Suspect, ...], tuple[str, ...]]:
-    from numcheck.load import declared
+    from numcheck.load import all_faults
     from numcheck.suspect import suspects
 
     specs = common.specs(options)
-    faults = () if options.only == "mutants" else declared(options.specs or common.DEFAULT_SPECS)
-    return suspects(
-        specs, faults, mutants=options.only != "declared", device=device, keyword=options.keyword or ""
-    )
+    faults = () if options.only == "mutants" else all_faults(options.specs or common.DEFAULT_SPECS)
+    return suspects(specs, faults, mutants=options.only != "declared", device=device, keyword=options.keyword or "")
 
 
 def _scorer(options: argparse.Namespace, device: Device) -> Scorer:

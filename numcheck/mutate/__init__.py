@@ -22,7 +22,7 @@ from numcheck.mutate.reach import Function, parsed, reached, source_of
 from numcheck.mutate.sites import DEVICE_ONLY, Scope
 from numcheck.spec import KernelSpec
 
-__all__ = ["Mutant", "built", "mutants"]
+__all__ = ["Mutant", "built", "functions", "mutants"]
 
 # Digits of the digest in an id: a function has a few hundred mutants at most, so that two rarely share them.
 DIGITS = 8
@@ -78,6 +78,11 @@ def mutants(spec: KernelSpec, device: Device = "cpu") -> tuple[Mutant, ...]:
     return tuple(found)
 
 
+def functions(spec: KernelSpec) -> tuple[str, ...]:
+    """The functions that a spec's mutants are made of, as their ids name them, each once."""
+    return tuple(dict.fromkeys(_name(function) for function in reached(spec)))
+
+
 def built(spec: KernelSpec, mutant: Mutant) -> AbstractContextManager[KernelSpec]:
     """`with built(spec, mutant) as broken`: the spec with the mutant's mistake in it, for as long as the block lasts.
 
@@ -115,12 +120,23 @@ def _language(source: str) -> str:
 def _mutant(function: Function, edit: Edit) -> Mutant:
     file = getattr(sys.modules[function.module], "__file__", None) or function.module
     text = _source(function.module).splitlines()[edit.line - 1].strip()
-    name = f"{_stem(file)}.{function.name}"
     said = "|".join(" ".join(part.split()) for part in (text, edit.before, edit.after))
     digest = hashlib.sha256(said.encode()).hexdigest()[:DIGITS]
     return Mutant(
-        f"{name}:{edit.operator}:{digest}", edit.operator, function.module, function.name, file, edit.line, text, edit
+        f"{_name(function)}:{edit.operator}:{digest}",
+        edit.operator,
+        function.module,
+        function.name,
+        file,
+        edit.line,
+        text,
+        edit,
     )
+
+
+def _name(function: Function) -> str:
+    file = getattr(sys.modules[function.module], "__file__", None) or function.module
+    return f"{_stem(file)}.{function.name}"
 
 
 def _stem(file: str) -> str:

@@ -20,7 +20,7 @@ from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from numcheck.errors import InvalidSpec
-from numcheck.mutate.reach import WRAPPED, Own, is_jitted, parsed, source_of
+from numcheck.mutate.reach import WRAPPED, Own, is_jitted, parsed, source_of, unwrapped
 from numcheck.spec import KernelSpec
 
 # Private names start with this, so that no import statement can meet one.
@@ -35,14 +35,17 @@ def rebuilt(spec: KernelSpec, module: str, source: str) -> Iterator[KernelSpec]:
     Oracle, Contract and all else stay those of `spec`. Raises whatever the changed source raises when it is loaded,
     and InvalidSpec where a kernel of the spec cannot be found again in the copies.
     """
-    copies = Copies(f"{PREFIX}_{next(_numbers)}", {**_importers(spec, module), module: source})
+    sources = {**_importers(spec, module), module: source}
+    copies = Copies(f"{PREFIX}_{next(_numbers)}", sources)
     try:
-        yield spec.but(
-            forward=copies.of(spec.forward),
-            vjp=copies.of(spec.vjp),
-            must_run=tuple(copies.of(kernel) for kernel in spec.must_run),
-            pins=tuple((copies.of(kernel), index) for kernel, index in spec.pins),
-        )
+        try:
+            broken = copies.spec(spec)
+        except (ImportError, AttributeError):
+            # Modules that import each other in a circle load in Python's own order alone, which takes longer.
+            copies.forget()
+            copies = Copies(copies.name, sources, packages_first=True)
+            broken = copies.spec(spec)
+        yield broken
     finally:
         copies.forget()
 
@@ -78,15 +81,22 @@ def _absolute(name: str, package: str, level: int) -> str:
 
 @dataclass
 class Copies:
-    """Private modules, made from `sources` (name of the original -> text) when they are first asked for."""
+    """Private modules, made from `sources` (name of the original -> text) when they are first asked for.
+
+    packages_first: a package is loaded before what lies in it, as Python does.
+    """
 
     name: str
     sources: Mapping[str, str]
+    packages_first: bool = False
     modules: dict[str, ModuleType] = field(default_factory=dict)
     made: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def module(self, original: str) -> ModuleType:
         """The copy of the module called `original`."""
+        package = original.rpartition(".")[0]
+        if self.packages_first and package in self.sources and package not in self.modules:
+            self.module(package)
         if original in self.modules:
             return self.modules[original]
         real, private = sys.modules[original], f"{self.name}.{original}"
@@ -102,6 +112,15 @@ class Copies:
         self.modules[original] = sys.modules[private] = copy
         exec(compile(self.sources[original], file, "exec"), vars(copy))
         return copy
+
+    def spec(self, spec: KernelSpec) -> KernelSpec:
+        """`spec` with its kernels, and those that must run, from the copies."""
+        return spec.but(
+            forward=self.of(spec.forward),
+            vjp=self.of(spec.vjp),
+            must_run=tuple(self.of(kernel) for kernel in spec.must_run),
+            pins=tuple((self.of(kernel), index) for kernel, index in spec.pins),
+        )
 
     def forget(self) -> None:
         """Leave nothing behind: modules, source lines, Triton's rewritten functions."""
@@ -159,11 +178,15 @@ class Copies:
         return self.made[id(thing)][1]
 
     def _copy(self, thing: Any) -> Any:
-        if thing is None or isinstance(thing, str | int | float | bool | ModuleType):
-            return self.module(thing.__name__) if getattr(thing, "__name__", "") in self.sources else thing
+        if thing is None or isinstance(thing, str | int | float):
+            return thing
+        if isinstance(thing, ModuleType):
+            return self.module(thing.__name__) if thing.__name__ in self.sources else thing
         if isinstance(thing, type):
             return self._by_name(thing.__module__, thing.__qualname__, thing)
-        for original in self.sources:
+        home = getattr(unwrapped(thing)[0], "__module__", "")
+        # Where it is defined comes first: others that imported it need not be loaded again.
+        for original in sorted(self.sources, key=lambda name: name != home):
             for name, value in list(vars(sys.modules[original]).items()):
                 if value is thing and hasattr(self.module(original), name):
                     return getattr(self.module(original), name)
@@ -219,7 +242,9 @@ class Copies:
         for part in qualname.split("."):
             found = getattr(found, part, None)
         if found is None:
-            raise InvalidSpec(f"{qualname} of {module} cannot be found in its copy; define it at the module's top level")
+            raise InvalidSpec(
+                f"{qualname} of {module} cannot be found in its copy; define it at the module's top level"
+            )
         return found
 
     def _instance(self, thing: Any) -> Any:

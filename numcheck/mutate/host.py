@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 
 from numcheck.mutate.sites import Scope, called
@@ -72,7 +73,7 @@ def swap_index(node: ast.AST, scope: Scope) -> Changes:
     """An index at the place of its neighbour: x[:, s] for x[s, :]."""
     if scope.jitted or not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
         return
-    for first, second in zip(node.slice.elts, node.slice.elts[1:], strict=False):
+    for first, second in itertools.pairwise(node.slice.elts):
         if isinstance(first, ast.Slice) != isinstance(second, ast.Slice) and ast.unparse(first) != ast.unparse(second):
             yield exchanged(node, first, second)
 

@@ -1,6 +1,7 @@
 """Operators: each makes one small, plausible mistake at a place in a kernel's source.
 
-An operator is a function (node, scope) that yields what the node might wrongly have been: source text, or a syntax tree.
+An operator is a function (node, scope) that yields what the node might wrongly have been: source text, or a syntax
+tree.
 """
 
 from __future__ import annotations

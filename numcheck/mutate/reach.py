@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 from numcheck.errors import InvalidSpec
 from numcheck.spec import KernelSpec
 
-# Under these names a wrapper keeps what it wraps: Triton's functions, autotuners and heuristics; functools' and class's.
+# Under these names a wrapper keeps what it wraps: Triton's functions and autotuners, partials, properties, methods.
 WRAPPED = ("fn", "func", "fget", "__func__", "__wrapped__")
 Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -114,8 +114,8 @@ def _folder(name: str) -> Path | None:
     """The folder of a module that stands alone, outside any package; None for any other."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
-    alone = file and "." not in name and not hasattr(module, "__path__")
-    return Path(file).resolve().parent if alone else None
+    alone = "." not in name and not hasattr(module, "__path__")
+    return Path(file).resolve().parent if file and alone else None
 
 
 @dataclass
@@ -151,17 +151,17 @@ def _parts(thing: object, own: Own) -> Iterator[object]:
     elif isinstance(thing, functools.partial):
         yield from (*thing.args, *thing.keywords.values())
     elif isinstance(thing, MethodType):
-        yield type(thing.__self__)
+        yield thing.__self__
     elif hasattr(thing, "configs") or hasattr(thing, "values"):
         # Triton's autotuners and heuristics.
         values = getattr(thing, "values", None)
         yield from (*(values.values() if isinstance(values, dict) else ()), getattr(thing, "fn", None))
     elif type(thing).__module__ in own:
-        yield type(thing)
+        yield from (type(thing), *getattr(thing, "__dict__", {}).values())
 
 
 def _named(function: FunctionType, node: Node | None, own: Own) -> Iterator[object]:
-    """The values that a function's code names: globals, attributes of modules among them, imports, closure, defaults."""
+    """The values that a function's code names: globals and what is taken from modules, imports, closure, defaults."""
     said = None if node is None else set(_said(node))
     names = _names(function.__code__, ("LOAD_GLOBAL", "LOAD_NAME"))
     attributes = set(function.__code__.co_names).union(*(c.co_names for c in _inner(function.__code__)))
@@ -169,14 +169,25 @@ def _named(function: FunctionType, node: Node | None, own: Own) -> Iterator[obje
     globals_ = (function.__globals__.get(name) for name in sorted(names) if said is None or name in said)
     for value in (*globals_, *modules):
         if isinstance(value, ModuleType):
-            here = sorted(a for a in attributes if a in vars(value) and (said is None or a in said))
-            yield from (vars(value)[a] for a in here) if value.__name__ in own else ()
+            yield from _members(value, sorted(attributes if said is None else attributes & said), own, set())
         elif value is not None:
             yield value
     for cell in function.__closure__ or ():
         with suppress(ValueError):
             yield cell.cell_contents
     yield from function.__defaults__ or ()
+
+
+def _members(module: ModuleType, names: Sequence[str], own: Own, seen: set[str]) -> Iterator[object]:
+    """What a function may take from a module of the author's, and from those that it names within that one."""
+    if module.__name__ not in own or module.__name__ in seen:
+        return
+    seen.add(module.__name__)
+    for value in (vars(module)[name] for name in names if name in vars(module)):
+        if isinstance(value, ModuleType):
+            yield from _members(value, names, own, seen)
+        else:
+            yield value
 
 
 def _said(node: ast.AST) -> Iterator[str]:

@@ -14,6 +14,7 @@ from numcheck.mutate.reach import Function
 
 # Triton's operations whose first argument is an address.
 MEMORY = ("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas")
+NUMBERS = ("int", "float", "bool", "str")
 # What only a device shows: the interpreter has neither TF32 nor barriers.
 DEVICE_ONLY = ("dot-precision", "drop-barrier")
 
@@ -43,9 +44,11 @@ class Scope:
 
     @property
     def tensorial(self) -> bool:
-        """Whether a function on the host computes with tensors, and not only with sizes."""
-        names = {node.id for node in ast.walk(self.function.node) if isinstance(node, ast.Name)}
-        return self.jitted or bool(names & {"torch", "Tensor"})
+        """Whether a function computes with tensors: not where every parameter is annotated as a plain number."""
+        arguments = self.function.node.args
+        given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        plain = [isinstance(a.annotation, ast.Name) and a.annotation.id in NUMBERS for a in given]
+        return self.jitted or not given or not all(plain)
 
     def nodes(self) -> Iterator[ast.AST]:
         """The nodes that may change: not those of messages, annotations, decorators and docstrings."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 
 from numcheck.mutate.sites import Scope, called, keyword, memory_call
@@ -122,7 +123,7 @@ def swap_strides(node: ast.AST, scope: Scope) -> Changes:
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add):
         return  # the whole sum is the site
     strides = [term.right for term in _terms(node) if _is_stride(term, scope)]
-    for first, second in zip(strides, strides[1:], strict=False):
+    for first, second in itertools.pairwise(strides):
         names = (ast.unparse(first), ast.unparse(second))
         if names[0] != names[1] and scope.is_address(node):
             yield exchanged(node, first, second)

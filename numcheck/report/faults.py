@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from numcheck.record import Records, Row
-from numcheck.report.selection import law_order
 from numcheck.report.text import percent, short
+from numcheck.selection import law_order
 
 # Below this share of mutants killed, the laws do not pin a kernel down (the goal of issue 5).
 LEAST = 0.9
@@ -46,9 +46,9 @@ class Line:
         self.seconds += float(row.get("seconds", 0.0))
         self.raised += bool(row.get("raised")) and row["status"] == "KILLED"
         # The usual test and the laws are compared on the same faults: those that load, and that no reason excuses.
-        if "baseline" in row and row["status"] in ("KILLED", "SURVIVED"):
+        if "usual" in row and row["status"] in ("KILLED", "SURVIVED"):
             self.compared += 1
-            self.caught += bool(row["baseline"])
+            self.caught += bool(row["usual"])
         if row["status"] == "KILLED":
             self.killed[row["law"]] += 1
         for law, caught in row.get("laws", {}).items():
@@ -186,5 +186,5 @@ def _mark(row: Mapping[str, Any]) -> Mark:
     place = f"{str(row.get('file', '')).rsplit('/', 1)[-1]}:{row['line']}" if "line" in row else ""
     tried = ", ".join(f"{law} {count}" for law, count in row.get("tried", {}).items())
     reason = f"{row['claim']}: {row['reason']}" if row.get("reason") else ""
-    texts = (row.get(key, "") for key in ("text", "before", "after"))
-    return Mark(row["fault"], row["spec"], row["status"], place, *texts, row["why"], tried, reason)
+    text, before, after = (str(row.get(key, "")) for key in ("text", "before", "after"))
+    return Mark(row["fault"], row["spec"], row["status"], place, text, before, after, row["why"], tried, reason)

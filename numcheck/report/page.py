@@ -64,7 +64,8 @@ def build(records: Records, base: Baseline | None = None) -> Page:
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
         summary=_with_faults(
-            summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]), broken_on_purpose
+            summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
+            broken_on_purpose,
         ),
         notes=_notes(chosen),
         failures=broken,
