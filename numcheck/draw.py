@@ -111,7 +111,7 @@ def _dtypes(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def cases(spec: KernelSpec, largest: int = LARGEST) -> st.SearchStrategy[Case]:
-    """Legal Cases of a spec whose sizes multiply to at most `largest`, wherever the smallest sizes allow that.
+    """Legal Cases of a spec whose sizes, but light ones, multiply to at most `largest`, if the smallest allow that.
 
     A size is a plain number: Hypothesis spreads those evenly up to 256 and by their logarithm beyond.
     """
@@ -144,10 +144,10 @@ def _cases(
     at_bound = bound is not None and draw(st.integers(0, AT_THE_BOUND)) > 0
     start = bound or _simplest(spec, drawn)
     forced = _facts(start) if at_bound else {}
-    names = sizes(spec.oracle.space)
+    counted = [name for name in sizes(spec.oracle.space) if name not in spec.oracle.space.light]
     left, chosen = largest, dict[str, Fact]()
     for name, field in drawn.items():
-        if left is None or name not in names:
+        if left is None or name not in counted:
             chosen[name] = _draw(draw, field, forced.get(name))
         else:
             chosen[name] = size = _draw(draw, field.within(left), None)

@@ -92,6 +92,7 @@ def explore(
     a new one; the Outcome names it.
     """
     start = time.monotonic()
+    spec = spec.on(profile.device)
     seed = _seed(law, spec, profile) if seed is None else seed
     trial = Trial(law, spec, profile, emit, starting)
     try:
@@ -172,6 +173,7 @@ def _outcome(trial: Trial, findings: Sequence[Finding], notes: Sequence[str], se
         if not f.complete
     ]
     pooled, status, reason = _decide(trial)
+    space = trial.spec.oracle.space
     return Outcome(
         trial.spec.name,
         trial.law.name,
@@ -181,7 +183,7 @@ def _outcome(trial: Trial, findings: Sequence[Finding], notes: Sequence[str], se
         pooled,
         reason,
         _missing(trial),
-        (*_dependent(trial), *notes, *late),
+        (*_dependent(trial), *notes, *late, *((space.note,) if space.note else ())),
         seed,
         seconds,
     )

@@ -9,13 +9,15 @@ one-sided band. A flat cap is added where the spec sets one. What could not have
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from numcheck.chance import most_flips, student_limit, student_tail
 from numcheck.clock import timed
+from numcheck.figures import Figures
 from numcheck.gate import Gate, GateKind
 from numcheck.residual import Residual, residual
 from numcheck.ulp import torch_dtype
@@ -37,8 +39,6 @@ MODEL = 1.5
 FEWEST = 300
 # The chance that the match gate accuses a right kernel, in one output of one Case.
 MATCH_RISK = 1e-8
-# Elements of a contiguous tile: the smallest block of differing elements that a count over the whole could hide.
-TILE = 64
 
 
 @timed("judge")
@@ -75,52 +75,53 @@ def malformed(spec: KernelSpec, case: Case, outputs: Mapping[str, Tensor], name:
 
 
 @timed("judge")
-def output_gates(r: Residual, cap: float | None = None) -> list[Gate]:
+def output_gates(judged: Residual | Figures, cap: float | None = None) -> list[Gate]:
     """The gates of one output."""
-    if r.truth.numel() == 0:
+    r = judged.figures if isinstance(judged, Residual) else judged
+    if r.elements == 0:
         return [_vacuous("exact", r, "the output has no elements")]
-    if r.exact and not bool(r.wrong.any()):
+    if r.exact and not r.wrong:
         found = [_exact(r), *(_vacuous(kind, r, "nothing rounds here: the exact gate judges") for kind in _kinds(r))]
     else:
         found = [_ceiling(r), _match(r), _band(r), _bias(r)] if r.rounded else [_ceiling(r), _upper(r)]
     return found if cap is None else [*found, _cap(r, cap)]
 
 
-def _kinds(r: Residual) -> tuple[GateKind, ...]:
+def _kinds(r: Figures) -> tuple[GateKind, ...]:
     return ("ceiling", "match", "band", "bias") if r.rounded else ("ceiling", "band")
 
 
-def _vacuous(kind: GateKind, r: Residual, why: str, value: float = 0.0) -> Gate:
+def _vacuous(kind: GateKind, r: Figures, why: str, value: float = 0.0) -> Gate:
     return Gate(kind, r.name, value if math.isfinite(value) else 0.0, math.inf, why, vacuous=why)
 
 
-def _exact(r: Residual) -> Gate:
-    why = "the truth is all zeros: an output of zeros holds" if not bool((r.truth != 0).any()) else ""
+def _exact(r: Figures) -> Gate:
+    why = "the truth is all zeros: an output of zeros holds" if not r.nonzero else ""
     reason = (
         "elements that differ from the emulated Contract, whose predicted error is 0: every value on the way is "
         "representable, so nothing may round (zeros of either sign are equal here; the bitwise law tells them apart)"
     )
-    return Gate("exact", r.name, float(r.differs.sum()), 0.0, reason, vacuous=why)
+    return Gate("exact", r.name, float(r.differ), 0.0, reason, vacuous=why)
 
 
-def _ceiling(r: Residual) -> Gate:
-    wrong = int(r.wrong.sum())
-    if wrong:
+def _ceiling(r: Figures) -> Gate:
+    if not r.bound:
+        return _vacuous("ceiling", r, "the worst case was not asked for")
+    if r.wrong:
         reason = (
-            f"{wrong} element(s) are NaN or infinite where the truth is not, or the reverse: NaN never holds, and an "
+            f"{r.wrong} element(s) are NaN or infinite where the truth is not, or the reverse: NaN never holds, and an "
             "infinity only where the Contract's cast overflows"
         )
         return Gate("ceiling", r.name, math.inf, 1.0, reason)
-    slack = r.slack
     reason = (
         "largest |error| / radius over all elements; the radius is the worst case of every declared rounding and sum "
         "at that element (running error analysis), so above 1 no legal rounding explains the error"
     )
-    return Gate("ceiling", r.name, float(slack.max()) if slack.numel() else 0.0, 1.0, reason, vacuous=r.blind)
+    return Gate("ceiling", r.name, r.slack, 1.0, reason, vacuous=r.blind)
 
 
-def _match(r: Residual) -> Gate:
-    count, seen, runs = int(r.differs.sum()), int(r.flips.sum()), r.jitters.shape[0]
+def _match(r: Figures) -> Gate:
+    count, runs = r.differ, r.jitters
     limit = flip_limit(r)
     block = _bad_block(r) if count <= limit else None
     if block is not None:
@@ -132,26 +133,27 @@ def _match(r: Residual) -> Gate:
         )
         return Gate("match", r.name, float(inside), float(allowed), reason)
     reason = (
-        f"elements of {r.got.numel()} that differ from the emulated Contract (rms match {r.match:.3g}); {runs} "
-        f"emulations jittered by accumulator-level noise flip {seen}, so a right kernel flips more than {limit} with a "
-        f"chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp + accumulation"
+        f"elements of {r.elements} that differ from the emulated Contract (rms match {r.match:.3g}); {runs} "
+        f"emulations jittered by accumulator-level noise flip {r.seen}, so a right kernel flips more than {limit} with "
+        f"a chance below {MATCH_RISK:g} (exact conditional Poisson test); the ceiling holds each to 1 ulp and the sum"
     )
     why = r.blind
-    if not why and int((r.emulation != 0).sum()) <= limit:
-        why = f"{limit} flips are allowed of {r.got.numel()} elements: pooled over Cases instead"
+    if not why and r.emulated <= limit:
+        why = f"{limit} flips are allowed of {r.elements} elements: pooled over Cases instead"
     return Gate("match", r.name, float(count), float(limit), reason, vacuous=why)
 
 
-def flip_limit(r: Residual) -> int:
+def flip_limit(r: Figures) -> int:
     """The most elements that a right kernel may differ in from the emulation."""
-    counts = r.flips_by_run
-    return clumped(int(counts.sum()), counts.numel(), dispersion(counts), MATCH_RISK)
+    return clumped(r.seen, r.jitters, dispersion(r.flips_by_run), MATCH_RISK)
 
 
-def dispersion(counts: Tensor) -> float:
+def dispersion(counts: Sequence[int]) -> float:
     """Variance over mean of the flip counts, at least 1: one shared error that flips a whole row clumps them."""
-    mean = float(counts.mean())
-    return max(1.0, float(counts.var(correction=1)) / mean) if mean > 0 else 1.0
+    mean = statistics.fmean(counts) if counts else 0.0
+    if mean == 0:
+        return 1.0
+    return max(1.0, statistics.variance(counts) / mean) if len(counts) > 1 else 1.0
 
 
 def clumped(seen: int, runs: int, clump: float, risk: float) -> int:
@@ -159,15 +161,15 @@ def clumped(seen: int, runs: int, clump: float, risk: float) -> int:
     return math.ceil(clump * most_flips(math.ceil(seen / clump), runs, risk))
 
 
-def _bad_block(r: Residual) -> tuple[str, int, int, int] | None:
+def _bad_block(r: Figures) -> tuple[str, int, int, int] | None:
     """The worst slice along an axis, or contiguous tile, that differs too often: (where, differ, allowed, flips)."""
-    blocks = list(_blocks(r))
+    blocks = r.blocks.found() if r.blocks else []
     total = sum(differ.numel() for _, differ, _ in blocks)
     clump = dispersion(r.flips_by_run)
     worst: tuple[float, str, int, int, int] | None = None
     for label, differ, flips in blocks:
         for seen in torch.unique(flips[differ > 0]).tolist():
-            allowed = clumped(int(seen), r.jitters.shape[0], clump, MATCH_RISK / total)
+            allowed = clumped(int(seen), r.jitters, clump, MATCH_RISK / total)
             inside = torch.where(flips == seen, differ, torch.zeros_like(differ))
             index = int(inside.argmax())
             excess = int(inside[index]) / allowed
@@ -176,22 +178,7 @@ def _bad_block(r: Residual) -> tuple[str, int, int, int] | None:
     return None if worst is None else worst[1:]
 
 
-def _blocks(r: Residual) -> list[tuple[str, Tensor, Tensor]]:
-    """(label, differing elements, flips) of each slice along each axis, and of each contiguous tile."""
-    differs, flips = r.differs.to(torch.int64), r.flips
-    found = []
-    for axis in range(differs.dim() if differs.dim() > 1 else 0):
-        others = tuple(a for a in range(differs.dim()) if a != axis)
-        label = "[" + ", ".join("{}" if a == axis else ":" for a in range(differs.dim())) + "]"
-        found.append((label, differs.sum(others), flips.sum(others)))
-    if differs.numel() > TILE:
-        pad = -differs.numel() % TILE
-        tile = [torch.nn.functional.pad(t.flatten(), (0, pad)).reshape(-1, TILE).sum(1) for t in (differs, flips)]
-        found.append((f"tile {{}} of {TILE} elements", tile[0], tile[1]))
-    return found
-
-
-def too_few(r: Residual) -> str:
+def too_few(r: Figures) -> str:
     """Why a per-Case band or bias over this output means nothing, or ""."""
     if r.independent == 0:
         return "fewer than half of the values that round are distinct: one error many times over is no average"
@@ -200,7 +187,7 @@ def too_few(r: Residual) -> str:
     return ""
 
 
-def _band(r: Residual) -> Gate:
+def _band(r: Figures) -> Gate:
     why = r.blind or too_few(r)
     if why:
         return _vacuous("band", r, why, r.ratio)
@@ -214,14 +201,14 @@ def _band(r: Residual) -> Gate:
     return Gate("band", r.name, r.ratio, math.exp(width), reason, standing.spread, math.exp(-width))
 
 
-def _upper(r: Residual) -> Gate:
+def _upper(r: Figures) -> Gate:
     why = r.blind or ("the oracle is FP64 itself: the ceiling judges" if r.grid == "fp64" else "")
     if why:
         return _vacuous("band", r, why, r.ratio)
     standing = r.log_error
     if too_few(r):
         limit = student_limit(MATCH_RISK, standing.draws - 1)
-        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.got.numel()} elements had one error"
+        allowed = f"Student's t at {MATCH_RISK:g}, as if all {r.elements} elements had one error"
     else:
         limit = math.exp(max(math.log(MODEL), Z_LIMIT * standing.width))
         allowed = f"{Z_LIMIT:g} spreads over the draws, at least a factor {MODEL:g} for the noise model"
@@ -234,7 +221,7 @@ def _upper(r: Residual) -> Gate:
     return Gate("band", r.name, r.ratio, limit, reason, spread)
 
 
-def _bias(r: Residual) -> Gate:
+def _bias(r: Figures) -> Gate:
     why = r.blind or too_few(r)
     if why:
         return _vacuous("bias", r, why, r.bias.z)
@@ -247,6 +234,6 @@ def _bias(r: Residual) -> Gate:
     return Gate("bias", r.name, r.bias.z, Z_LIMIT, reason, r.bias.spread, -Z_LIMIT)
 
 
-def _cap(r: Residual, cap: float) -> Gate:
-    value = math.nan if bool(r.wrong.any()) else r.relative
+def _cap(r: Figures, cap: float) -> Gate:
+    value = math.nan if r.wrong else r.relative
     return Gate("cap", r.name, value, cap, "relL2 against the flat cap that the spec adds to its derived gates")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from numcheck.capability import Device
 from numcheck.case import LAYOUTS, REGIMES, Case, Fact
 from numcheck.contract import Rounds
 from numcheck.errors import InvalidSpec
@@ -26,6 +27,10 @@ Masks = Callable[[Case, Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
 
 def _always(case: Case) -> bool:
     return True
+
+
+def _no_reason(case: Case) -> str | None:
+    return None
 
 
 def _no_scalars(case: Case) -> Mapping[str, Fact]:
@@ -114,11 +119,14 @@ class Output(_Declared):
     """A forward output (`out`) or a gradient (`d_x`): its name, dims and dtype.
 
     saved: the VJP takes this forward output, under its own name. cotangent: it has one, called `d_` + name; integers
-    and bools have none. given: whether a Case has this optional output.
+    and bools have none. given: whether a Case has this optional output. fill: a function (case, name) -> FP64 values
+    of the cotangent; None: signed and generic. A buffer that a gradient is added onto is the cotangent of an identity
+    output (the gradient that other uses of the input have left there), so that all stays linear in the cotangents.
     """
 
     saved: bool = False
     cotangent: bool = True
+    fill: Callable[[Case, str], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,11 +134,17 @@ class CaseSpace:
     """Which Cases a problem has.
 
     sizes: name -> (smallest, largest) for drawing, both included; a size may also be an explicit tuple of
-      allowed values given under `choices`. facts: name -> allowed values, simplest (most teeth) first.
+      allowed values given under `choices`, where one listed several times is drawn as often. facts: name -> allowed
+      values, simplest (most teeth) first.
     edges: named Cases that always run under the edges law (empty, dead, boundary).
     grid: name -> values of a size, dtype, layout, offset, regime or fact: the named grid, taken whole where
       small and pairwise where large.
     tiny: Cases small enough for the mpmath twin, used by the certificate.
+    legal: why the problem has no such Case (sizes that contradict each other), or None.
+    light: sizes that add next to nothing to a Case's work, so that drawing does not count them.
+    once: Cases too large to be judged by every law: the edges law runs each one once, held to its radius.
+    note: what a reader must know of this space, for the ledger.
+    elsewhere: device -> the space there, where another size of Case is affordable; see `Oracle.on`.
     """
 
     sizes: Mapping[str, tuple[int, int]]
@@ -143,6 +157,11 @@ class CaseSpace:
     grid: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
     edges: tuple[Case, ...] = ()
     tiny: tuple[Case, ...] = ()
+    legal: Callable[[Case], str | None] = _no_reason
+    light: tuple[str, ...] = ()
+    once: tuple[Case, ...] = ()
+    note: str = ""
+    elsewhere: Mapping[Device, CaseSpace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -254,6 +273,11 @@ class Oracle:
         """Whether axis 0 of an input, output or cotangent is the batch."""
         return bool(self.batch) and isinstance(declared.dims, tuple) and declared.dims[:1] == (self.batch,)
 
+    def on(self, device: Device) -> Oracle:
+        """This oracle with the Case space of `device`."""
+        space = self.space.elsewhere.get(device)
+        return self if space is None else replace(self, space=space)
+
     @property
     def results(self) -> tuple[Output, ...]:
         """Everything that is judged: the forward outputs, then the gradients."""
@@ -268,7 +292,9 @@ class Oracle:
     def cotangents(self) -> tuple[Output, ...]:
         """The cotangent tensors, one for each differentiable output, called `d_` + name."""
         return tuple(
-            Output("d_" + o.name, o.dims, o.dtype, given=o.given) for o in self.outputs if o.cotangent and not o.whole
+            Output("d_" + o.name, o.dims, o.dtype, given=o.given, fill=o.fill)
+            for o in self.outputs
+            if o.cotangent and not o.whole
         )
 
     def inputs_for(self, case: Case) -> tuple[Input, ...]:

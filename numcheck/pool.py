@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from numcheck.chance import student_tail
 from numcheck.gate import Gate
 from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, clumped
+from numcheck.residual import Residual
 
 if TYPE_CHECKING:
-    from numcheck.residual import Residual
+    from numcheck.figures import Figures
 
 # Pooled over many Cases the noise model holds to 0.93..1.10 for 16-bit outputs (25 Cases of mHC post); a pool is never
 # judged tighter than this factor.
@@ -30,7 +31,7 @@ UNIFORM = 0.8
 DIGITS = 6
 
 
-def pooled_share(r: Residual) -> dict[str, Any] | None:
+def pooled_share(judged: Residual | Figures) -> dict[str, Any] | None:
     """What one output of one Case adds to the pool, JSON-plain; None where nothing could be learned from it.
 
     weight: how many equal uniform errors would scatter as the draws' mean squares do, at most FEWEST, so that one large
@@ -38,26 +39,27 @@ def pooled_share(r: Residual) -> dict[str, Any] | None:
     draw. bias, biases: sum of error * sign(truth) over its root mean square in the draws. differ, flips: elements away
     from the emulation, and in each jitter.
     """
-    if r.exact or r.blind or bool(r.wrong.any()):
+    r = judged.figures if isinstance(judged, Residual) else judged
+    if r.exact or r.blind or r.wrong:
         return None
     share: dict[str, Any] = {
         "rounded": r.rounded,
-        "elements": r.got.numel(),
-        "differ": int(r.differs.sum()),
-        "flips": [int(count) for count in r.flips_by_run.tolist()],
+        "elements": r.elements,
+        "differ": r.differ,
+        "flips": list(r.flips_by_run),
         "weight": 0.0,
     }
-    mean = float(r.squares.mean())
+    mean, squares = r.mean_square, r.squares
     if r.independent == 0 or mean == 0:
         return share
-    scatter = float((r.squares / mean).var(correction=1))
+    scatter = statistics.variance(s / mean for s in squares)
     share["weight"] = _short(min(r.independent, FEWEST, UNIFORM / scatter if scatter else FEWEST))
-    signs = r.leans.tolist()
+    signs = r.draw_leans
     scale = math.sqrt(statistics.fmean(s * s for s in signs)) or 1.0
     return {
         **share,
-        "square": _short(float(r.error.pow(2).mean()) / mean),
-        "squares": [_short(s / mean) for s in r.squares.tolist()],
+        "square": _short(r.error**2 / mean),
+        "squares": [_short(s / mean) for s in squares],
         "bias": _short(r.bias.value / scale),
         "biases": [_short(s / scale) for s in signs],
     }

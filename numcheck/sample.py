@@ -187,7 +187,7 @@ def sample(oracle: Oracle, case: Case, device: str = "cpu", values: Mapping[str,
     made_sample = Sample(
         case,
         {i.name: made(i, lambda i=i: _fill(i, case)) for i in inputs},
-        {c.name: made(c, lambda c=c: cotangent(case, c.name, c.shape(case))) for c in cotangents},
+        {c.name: made(c, lambda c=c: _cotangent(c, case)) for c in cotangents},
         _scalars(oracle, case),
     )
     return made_sample if device == "cpu" else made_sample.to(device)
@@ -311,6 +311,12 @@ def _fill(declared: Input, case: Case) -> Tensor:
     if declared.fill == "data":
         return data(case, declared.name, shape)
     return coefficient(case, declared.name, shape, {"unit": 1.0, "gain": 2.0}[declared.fill])
+
+
+def _cotangent(declared: Output, case: Case) -> Tensor:
+    shape = declared.shape(case)
+    value = declared.fill(case, declared.name) if declared.fill else cotangent(case, declared.name, shape)
+    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
 
 
 def _constant(case: Case, shape: tuple[int, ...]) -> Tensor:

@@ -132,12 +132,16 @@ class KernelSpec:
 
     def illegal(self, case: Case) -> str | None:
         """Why `case` is outside the promise, or None where it is inside."""
-        if case.dtype not in self.dtypes:
+        reason = self._reason("space.legal", self.oracle.space.legal, case)
+        if reason is None and case.dtype not in self.dtypes:
             return f"takes {', '.join(self.dtypes)} data, not {case.dtype}"
-        reason = self._asked("contract.legal", self.contract.legal, case)
+        return reason or self._reason("contract.legal", self.contract.legal, case)
+
+    def _reason(self, what: str, legal: Callable[[Case], object], case: Case) -> str | None:
+        reason = self._asked(what, legal, case)
         if reason is not None and not isinstance(reason, str):
             raise InvalidSpec(
-                f"spec {self.name}: contract.legal gave {reason!r}; it gives None where a Case is inside the promise, "
+                f"spec {self.name}: {what} gave {reason!r}; it gives None where a Case is inside the promise, "
                 f"and the reason as text where it is outside"
             )
         return reason
@@ -157,6 +161,11 @@ class KernelSpec:
             return function(question)
         except RAISED as error:
             raise InvalidSpec(f"spec {self.name}: {what} raised {type(error).__name__}: {error}") from error
+
+    def on(self, device: Device) -> KernelSpec:
+        """This spec with the Cases that its problem has on `device`."""
+        oracle = self.oracle.on(device)
+        return self if oracle is self.oracle else replace(self, oracle=oracle)
 
     def but(self, **changes: Any) -> KernelSpec:
         """This spec with some fields changed: a variant, or a claim to be refuted."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from numcheck.capability import Device, Unavailable
 from numcheck.commands import common
+from numcheck.oracle import Input, Oracle, Output
 from numcheck.spec import KernelSpec
 
 
@@ -47,18 +48,35 @@ def promised(spec: KernelSpec) -> str:
 
 
 def signatures(specs: Sequence[KernelSpec]) -> list[str]:
-    """What each oracle's kernels take and return, by name: a forward and a VJP an oracle."""
+    """What each oracle's kernels take and return, by name: a forward and a VJP an oracle.
+
+    Optional tensors have a "?", and what is no tensor stands behind the star.
+    """
     oracles = {spec.oracle.name: spec.oracle for spec in specs}.values()
     lines = []
     for oracle in oracles:
-        inputs = ", ".join(i.name for i in oracle.inputs)
-        given = ", ".join((*(i.name for i in oracle.inputs), *oracle.saved))
-        cotangents = ", ".join(c.name for c in oracle.cotangents)
-        gradients = ", ".join(g.name for g in oracle.gradients)
-        lines.append(f"{oracle.name}: forward({inputs}) -> {', '.join(o.name for o in oracle.outputs)}")
-        if cotangents and gradients:
-            lines.append(f"{oracle.name}: vjp({given}, *, {cotangents}) -> {gradients}")
+        scalars = _scalars(oracle)
+        saved = [o for o in oracle.outputs if o.saved]
+        outputs, gradients = ", ".join(_marked(oracle.outputs)), ", ".join(_marked(oracle.gradients))
+        lines.append(f"{oracle.name}: forward({_taken(_marked(oracle.inputs), scalars)}) -> {outputs}")
+        if oracle.cotangents and gradients:
+            keywords = [*scalars, *_marked(oracle.cotangents)]
+            lines.append(f"{oracle.name}: vjp({_taken(_marked((*oracle.inputs, *saved)), keywords)}) -> {gradients}")
     return lines
+
+
+def _taken(tensors: Sequence[str], keywords: Sequence[str]) -> str:
+    return ", ".join((*tensors, *(("*", *keywords) if keywords else ())))
+
+
+def _marked(declared: Iterable[Input | Output]) -> list[str]:
+    return [d.name + "?" * d.optional for d in declared]
+
+
+def _scalars(oracle: Oracle) -> list[str]:
+    """Names of the scalars that the oracle's named Cases have."""
+    cases = (*oracle.space.tiny, *oracle.space.edges)
+    return list(dict.fromkeys(name for case in cases for name in oracle.scalars(case)))
 
 
 def row(spec: KernelSpec, device: Device) -> dict[str, Any]:

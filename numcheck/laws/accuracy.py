@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from numcheck.case import Case
+    from numcheck.figures import Figures
     from numcheck.gate import Gate
     from numcheck.profile import Profile
     from numcheck.residual import Residual
@@ -84,21 +85,22 @@ def _judged(spec: KernelSpec, case: Case, walked: Measured, blank: Verdict) -> V
 @timed("judge")
 def output_figures(r: Residual) -> dict[str, Any]:
     """The figures of one output for the report and the pool, JSON-plain."""
-    if r.truth.numel() == 0:
+    f = r.figures
+    if f.elements == 0:
         return {"elements": 0, "pool": None}
-    figures = {"relL2": r.relative, "predicted": r.predicted, "match": r.match, "ulps": r.ulps}
+    figures = {"relL2": f.relative, "predicted": f.predicted, "match": f.match, "ulps": f.ulps}
     return {
-        "elements": r.got.numel(),
-        "independent": r.independent,
-        "rounded": r.rounded,
+        "elements": f.elements,
+        "independent": f.independent,
+        "rounded": f.rounded,
         # Strings where JSON has no number.
         **{key: float(f"{value:.4g}") if abs(value) < float("inf") else str(value) for key, value in figures.items()},
-        "z": {"bias": round(r.bias.z, 3), "log": round(r.log_error.z, 3)} if _has_spread(r) else {},
-        "pool": pooled_share(r),
+        "z": {"bias": round(f.bias.z, 3), "log": round(f.log_error.z, 3)} if _has_spread(f) else {},
+        "pool": pooled_share(f),
     }
 
 
-def _has_spread(r: Residual) -> bool:
+def _has_spread(r: Figures) -> bool:
     """Whether the standardised figures mean something; they are judged from FEWEST independent errors on."""
     return r.rounded and not r.blind and r.independent >= FEWEST_POOLED
 

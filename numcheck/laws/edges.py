@@ -50,21 +50,24 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     }
     if any(forms.values()):
         return Verdict(spec.name, NAME, shell.claim, found(run, outputs), evidence=run.evidence)
-    masks = ignored(spec.oracle, drawn)
-    junk = {what: filled(drawn, masks, fill) for fill, what in enumerate(FILLS)} if masks else {}
-    for changed in junk.values():
-        doubt = oracle_reads(spec.oracle, drawn, changed)
-        if doubt:
-            return everywhere(spec, case, shell, Status.ERROR, doubt, run)
     truth = _Truth.of(spec, drawn, run)
-    held = [*truth.right(run), *_unpoisoned(spec, drawn, run, profile)]
-    for what, changed in junk.items():
-        held += _undisturbed(truth, run, changed, f"{', '.join(masks)} filled with {what}", profile)
+    held = truth.right(run)
+    refusals: dict[Wrong, str] = {}
+    if case not in spec.oracle.space.once:
+        masks = ignored(spec.oracle, drawn)
+        junk = {what: filled(drawn, masks, fill) for fill, what in enumerate(FILLS)} if masks else {}
+        for changed in junk.values():
+            doubt = oracle_reads(spec.oracle, drawn, changed)
+            if doubt:
+                return everywhere(spec, case, shell, Status.ERROR, doubt, run)
+        held += _unpoisoned(spec, drawn, run, profile)
+        for what, changed in junk.items():
+            held += _undisturbed(truth, run, changed, f"{', '.join(masks)} filled with {what}", profile)
+        refusals = _refusals(spec, drawn, run, profile)
     for result in held:
         if not result.gate.held:
             name = result.gate.output
             outputs[name] = merged(outputs[name], OutputVerdict(Status.FAIL, result.gate.reason, result.where))
-    refusals = _refusals(spec, drawn, run, profile)
     for wrong, why in refusals.items():
         if why:
             failed = OutputVerdict(Status.FAIL, f"{wrong}: {why}")
@@ -196,9 +199,9 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """The problem's edges, then for a spec that refuses, sizes that the problem does not have."""
+    """The problem's edges and what runs once, then for a spec that refuses, sizes that the problem does not have."""
     space = spec.oracle.space
-    edges = tuple(case for case in space.edges if spec.illegal(case) is None)
+    edges = tuple(case for case in (*space.edges, *space.once) if spec.illegal(case) is None)
     if not spec.contract.refuses:
         return edges
     base = next((case for case in edges if spec.launches(case)), None)

@@ -153,19 +153,10 @@ def found(run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdic
 
 def where(r: Residual) -> str:
     """The worst element of an output, as "tensor got= expected= at index"."""
-    if r.got.numel() == 0:
+    worst = r.figures.worst
+    if worst is None:
         return ""
-    if bool(r.wrong.any()):
-        flat = int(r.wrong.flatten().to(torch.uint8).argmax())
-    else:
-        slack = torch.zeros(r.got.shape, dtype=torch.float64)
-        slack[r.plain] = r.slack
-        # Where no element is beyond the radius, the farthest from the emulation tells more.
-        far = (r.got - r.emulation).abs().nan_to_num() if not bool((slack > 1).any()) else slack
-        flat = int(far.flatten().argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), r.got.shape)]
-    at = tuple(index)
     return (
-        f"{r.name} got={float(r.got[at])!r} expected={float(r.emulation[at])!r} at {index} "
-        f"(exact {float(r.truth[at])!r}, radius {float(r.radius[at]):.3g})"
+        f"{r.name} got={worst.got!r} expected={worst.emulation!r} at {list(worst.index)} "
+        f"(exact {worst.truth!r}, radius {worst.radius:.3g})"
     )

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from numcheck.oracles.mhc_post import mhc_post
+from numcheck.oracles.sparse_mla import sparse_mla
 
-__all__ = ["mhc_post"]
+__all__ = ["mhc_post", "sparse_mla"]

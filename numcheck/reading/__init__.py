@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from numcheck.reading.ball import Ball
-from numcheck.reading.four import JITTERS, Readings, read, readings
 from numcheck.reading.kinds import Radius, Recording, Truth
+from numcheck.reading.parts import JITTERS, Part, Readings, parts, readings
 from numcheck.reading.spreading import Emulation, Noise
+from numcheck.reading.walk import read
 
 __all__ = [
     "JITTERS",
     "Ball",
     "Emulation",
     "Noise",
+    "Part",
     "Radius",
     "Readings",
     "Recording",
     "Truth",
+    "parts",
     "read",
     "readings",
 ]

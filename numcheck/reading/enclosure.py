@@ -19,6 +19,8 @@ from numcheck.reading.ball import FP64_UNIT, Ball, outward
 # The largest error of a device's FP32 division, sqrt, rsqrt, exp, exp2, log, log2, log1p, expm1 and tanh, in ulps of
 # two unit roundoffs each: the tables of the CUDA C++ Programming Guide list 2 for most and 3 for an approximate sqrt.
 FUNCTION_ULPS = 3.0
+# Beyond this magnitude of its argument exp is 0 or infinite, in FP64 too.
+EXP_RANGE = 1024.0
 
 
 def ball_of(x: Any, unit: float = FP64_UNIT) -> Ball:
@@ -140,8 +142,10 @@ def _sign(x: Any) -> Ball:
 def _exp(x: Any) -> Ball:
     ball = ball_of(x)
     value = torch.exp(ball.value)
+    # The second form where the first is 0 * inf: an argument so low that no number of its ball has a power above 0.
+    up = torch.where(ball.radius < 1, value * torch.expm1(ball.radius), torch.exp(ball.value + ball.radius) - value)
     # Kernels compute exp as exp2(x * log2(e)): the rounded argument costs 2 |x| more unit roundoffs.
-    return _computed(value, value * torch.expm1(ball.radius), ball.unit, 2 * FUNCTION_ULPS + 2 * _finite(ball.bound))
+    return _computed(value, up, ball.unit, 2 * FUNCTION_ULPS + 2 * ball.bound.clamp(max=EXP_RANGE))
 
 
 def _exp2(x: Any) -> Ball:

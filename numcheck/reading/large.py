@@ -14,14 +14,14 @@ and treated by `numcheck.reading.tree.spread`. Sums of fewer than EXACT terms ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from numcheck.contract import Sum
-from numcheck.reading.addends import Product, Scattered, added, spaced
+from numcheck.reading.addends import Addends, Product, Scattered, added, spaced
 from numcheck.reading.tree import levels, lowest_bit, spread
 from numcheck.ulp import format_of, unit_roundoff
 
@@ -29,8 +29,11 @@ from numcheck.ulp import format_of, unit_roundoff
 EXACT = 2**18
 # Terms made to find how much of the model's variance there is, at a few dozen addresses of a few hundred terms.
 SAMPLED = 2**16
-# Parts that a chain is cut into; partial sums between two cuts are taken in any order.
-GROUPS = 8
+# Parts that a chain is cut into, of at least so many terms; partial sums between two cuts are taken in any order.
+GROUPS, SHORTEST = 8, 32
+# Where more than this share of the sampled addresses round nowhere, exactness is looked for address by address: of
+# data that rounds at all, few sums of a few dozen terms round nowhere.
+QUIET = 0.25
 # Means over a binade of numbers whose logarithm is uniform in it: ulp^2 / 12 in units of (u x)^2, ulp / 2 in u |x|.
 NEAREST = 1 / (8 * math.log(2))
 TRUNCATED = 1 / (2 * math.log(2))
@@ -40,11 +43,29 @@ Spread = tuple[Tensor | None, Tensor | None]
 
 @dataclass(frozen=True)
 class _Group:
-    """Terms of one stretch of a sum, address by address: how many (zeros not counted), their sum and sum of squares."""
+    """Terms of one stretch of a sum, address by address: how many (zeros not counted), their sum and sum of squares.
+
+    count: of a shape that broadcasts to the sum's, since it is often the same for a whole row.
+    """
 
     count: Tensor
     total: Tensor
     squares: Tensor
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What a group's partial sums add up to: before^2 * bb + before * total * bt + total^2 * tt + squares * q.
+
+    And themselves, not squared: before * sb + total * st. Each broadcasts to the sum's shape.
+    """
+
+    bb: Tensor
+    bt: Tensor
+    tt: Tensor
+    q: Tensor
+    sb: Tensor
+    st: Tensor
 
 
 def product_spread(a: Tensor, b: Tensor, how: Sum, onto: Tensor | None = None) -> Spread:
@@ -58,11 +79,14 @@ def product_spread(a: Tensor, b: Tensor, how: Sum, onto: Tensor | None = None) -
     if terms.addresses * terms.most <= EXACT:
         every = torch.arange(terms.addresses, device=a.device)
         return _shaped(spread(terms.at(every), how), terms.shape)
-    low = lowest_bit(a, -1).unsqueeze(-1) * lowest_bit(b, -2).unsqueeze(-2)
-    model = _Model(how, terms.size(), _with_onto(low, onto))
+    model = _Model(how, terms.shape, a)
     model.walk(_product_groups(a, b, how), onto)
     flat = spaced(terms.addresses, max(1, SAMPLED // terms.most), a.device)
-    return model.spread(flat, spread(terms.at(flat), how))
+
+    def low() -> Tensor:
+        return _with_onto(lowest_bit(a, -1).unsqueeze(-1) * lowest_bit(b, -2).unsqueeze(-2), onto)
+
+    return model.spread(flat, spread(terms.at(flat), how), terms, low)
 
 
 def scatter_spread(terms: Scattered, how: Sum) -> Spread:
@@ -75,48 +99,57 @@ def scatter_spread(terms: Scattered, how: Sum) -> Spread:
     shape = (terms.height, *terms.terms.shape[1:])
     if terms.addresses * most <= EXACT:
         return _shaped(spread(terms.at(rows, torch.arange(width, device=rows.device)), how), shape)
-    model = _Model(how, terms.size(), _with_onto(_scattered_low(terms), terms.onto))
+    model = _Model(how, shape, terms.terms)
     model.walk(_scatter_groups(terms, how), terms.onto)
     # Rows at random would mostly have few terms, where most of the error is in rows of many.
     columns = spaced(width, max(1, int(math.sqrt(SAMPLED // most))), rows.device)
     busy = torch.argsort(terms.counts, descending=True, stable=True)[: max(1, SAMPLED // (most * columns.numel()))]
     flat = (busy[:, None] * width + columns[None, :]).flatten()
-    return model.spread(flat, spread(terms.at(busy, columns).flatten(0, 1), how))
+
+    def low() -> Tensor:
+        return _with_onto(_scattered_low(terms), terms.onto)
+
+    return model.spread(flat, spread(terms.at(busy, columns).flatten(0, 1), how), terms, low)
 
 
 class _Model:
     """Mean and variance by the sums of partial sums and of their squares, address by address."""
 
-    def __init__(self, how: Sum, size: Tensor, low: Tensor) -> None:
-        self.how, self.size = how, size
-        # Every partial sum in any order is a multiple of the terms' lowest bit; below 2^precision of it all are exact.
-        self.sure = size <= 2.0 ** format_of(how.dtype).precision * low
-        self.squares = torch.zeros_like(size)
-        self.sums = torch.zeros_like(size) if how.rounding == "truncate" else None
-        self.products = torch.zeros_like(size) if how.products else None
+    def __init__(self, how: Sum, shape: tuple[int, ...], like: Tensor) -> None:
+        self.how = how
+        self.squares = like.new_zeros(shape)
+        self.sums = like.new_zeros(shape) if how.rounding == "truncate" else None
 
     def walk(self, groups: Iterator[_Group], onto: Tensor | None) -> None:
         """Add up what every group's partial sums come to, each group after the sum of those before it."""
-        before = torch.zeros_like(self.size) if onto is None else onto.expand(self.size.shape).clone()
-        begun_at = before != 0
+        before = torch.zeros_like(self.squares) if onto is None else onto.expand(self.squares.shape).clone()
+        begun_at: Tensor | bool = onto is not None
         for group in groups:
-            squares, sums = _partials(self.how, group, before, begun_at)
-            self.squares += squares
+            w = _weights(self.how, group.count, begun_at)
+            self.squares += (before * w.bb).addcmul_(group.total, w.bt).mul_(before)
+            self.squares += (group.total * w.tt).mul_(group.total).addcmul_(group.squares, w.q)
             if self.sums is not None:
-                self.sums += sums
-            if self.products is not None:
-                self.products += group.squares
+                self.sums.addcmul_(before, w.sb).addcmul_(group.total, w.st)
             before += group.total
-            begun_at |= group.count > 0
+            begun_at = begun_at | (group.count > 0)
 
-    def spread(self, flat: Tensor, exact: Spread) -> Spread:
-        """The model's mean and deviation, scaled by what the addresses `flat` show exactly."""
+    def spread(self, flat: Tensor, exact: Spread, terms: Addends, low: Callable[[], Tensor]) -> Spread:
+        """The model's mean and deviation, scaled by what the addresses `flat` show exactly.
+
+        low: the lowest bit of the terms of each address, which is asked for where many of those addresses are exact.
+        """
         unit = unit_roundoff(self.how.dtype)
-        variance = self.squares if self.products is None else self.squares + self.products
-        variance = (variance * (NEAREST * unit**2)).masked_fill_(self.sure, 0.0)
-        mean = None if self.sums is None else (self.sums * (-TRUNCATED * unit)).masked_fill_(self.sure, 0.0)
+        variance = self.squares.clamp_(min=0.0).mul_(NEAREST * unit**2)
+        mean = None if self.sums is None else self.sums * (-TRUNCATED * unit)
         sampled = variance.reshape(-1)[flat]
         found = torch.zeros_like(sampled) if exact[1] is None else exact[1].square()
+        if bool(((found == 0) & (sampled > 0)).sum() > QUIET * (sampled > 0).sum()):
+            # Every partial sum in any order is a multiple of the terms' lowest bit; below 2^precision of it all are
+            # exact.
+            sure = terms.size() <= 2.0 ** format_of(self.how.dtype).precision * low()
+            variance.masked_fill_(sure, 0.0)
+            mean = None if mean is None else mean.masked_fill_(sure, 0.0)
+            sampled = variance.reshape(-1)[flat]
         share = _ratio(found, sampled, flat.numel())
         if mean is not None:
             foretold = mean.reshape(-1)[flat]
@@ -137,47 +170,43 @@ def _ratio(found: Tensor, model: Tensor, count: int) -> float:
     return max(float((found[may] / model[may]).mean()), 1 / (2 * count))
 
 
-def _partials(how: Sum, group: _Group, before: Tensor, begun_at: Tensor) -> tuple[Tensor, Tensor]:
-    """Over the partial sums that the adds of a group make: the expected sum of their squares, and of themselves."""
-    count, total, squares = group.count, group.total, group.squares
+def _weights(how: Sum, count: Tensor, begun_at: Tensor | bool) -> _Weights:
+    """The weights of the partial sums that the adds of a group make, and of its rounded products.
+
+    With n of a group's terms in any order, E[s^2] = n/count * squares + n (n-1) / pairs * (total^2 - squares).
+    """
     block = max(1, how.block)
-    extra = total.square() - squares
-    pairs = (count * (count - 1)).clamp(min=1.0)
-    some = count > 0
-    inner, inner_sum = _levels(math.ceil(math.log2(block)), float(block), count, squares, extra, total)
+    pairs, some = (count * (count - 1)).clamp(min=1.0), (count > 0).to(count.dtype)
+    begun = some * begun_at
+    inside, inside_pairs = _inside(block, count)
     if how.tree == "pairwise":
         depth = levels(torch.ceil(count / block))
-        share = (count * (2 - 2.0 ** (1 - depth)) - depth) / (count - 1).clamp(min=1.0)
-        outer = depth * squares + share * extra + torch.where(begun_at & some, (before + total).square(), 0.0)
-        outer_sum = depth * total + torch.where(begun_at & some, before + total, 0.0)
-        return (inner + outer).clamp_(min=0.0), inner_sum + outer_sum
-    steps = torch.where(some, (count / block).clamp(min=1.0), 0.0)
-    size = count / steps.clamp(min=1.0)
-    curve = (size**2 * steps * (steps + 1) * (2 * steps + 1) / 6 - size * steps * (steps + 1) / 2) / pairs
-    half = torch.where(some, (steps + 1) / 2, 0.0)
-    outer = steps * before.square() + 2 * half * before * total + half * squares + curve * extra
-    outer_sum = steps * before + half * total
-    if how.products or block > 1:
+        extra = inside_pairs + (count * (2 - 2.0 ** (1 - depth)) - depth) / (count - 1).clamp(min=1.0)
+        share = inside + depth
+        first = torch.zeros_like(count)
+        # What comes before joins the whole sum, in one add more.
+        bb, bt, tt, sb, st = begun, 2 * begun, begun, begun, share + begun
+    else:
+        steps = torch.where(count > 0, (count / block).clamp(min=1.0), 0.0)
+        size, half = count / steps.clamp(min=1.0), (steps + 1) / 2 * some
+        curve = (size**2 * steps * (steps + 1) * (2 * steps + 1) / 6 - size * steps * (steps + 1) / 2) / pairs
         # The first addend onto nothing is no add, but for a fused chain, whose first product rounds.
-        first = some & ~begun_at
-        share = size / count.clamp(min=1.0)
-        outer -= torch.where(first, share * squares + size * (size - 1) / pairs * extra, 0.0)
-        outer_sum -= torch.where(first, share * total, 0.0)
-    return (inner + outer).clamp_(min=0.0), inner_sum + outer_sum
+        first = (some - begun) * float(how.products or block > 1)
+        share = inside + half - first * size / count.clamp(min=1.0)
+        extra = inside_pairs + curve - first * size * (size - 1) / pairs
+        bb, bt, tt, sb, st = steps, 2 * half, torch.zeros_like(count), steps, share
+    return _Weights(bb, bt, tt + extra, share - extra + float(how.products), sb, st)
 
 
-def _levels(
-    depth: int, block: float, count: Tensor, squares: Tensor, extra: Tensor, total: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same over the levels of pairwise sums inside blocks; blocks longer than the sum are cut to it."""
-    found, passed = torch.zeros_like(total), torch.zeros_like(total)
-    for level in range(1, depth + 1):
+def _inside(block: int, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Levels of pairwise sums inside blocks, and over them the sum of (n - 1) / (count - 1), n terms a partial sum."""
+    depth, pairs = torch.zeros_like(count), torch.zeros_like(count)
+    for level in range(1, math.ceil(math.log2(block)) + 1):
         # Beyond the number of terms there is nothing left to add.
-        adds = (count > 2.0 ** (level - 1)).to(total.dtype)
-        inside = (min(2.0**level, block) - 1) / (count - 1).clamp(min=1.0)
-        found += adds * (squares + inside.clamp(max=1.0) * extra)
-        passed += adds
-    return found, passed * total
+        adds = (count > 2.0 ** (level - 1)).to(count.dtype)
+        depth += adds
+        pairs += adds * ((min(2**level, block) - 1) / (count - 1).clamp(min=1.0)).clamp(max=1.0)
+    return depth, pairs
 
 
 def _product_groups(a: Tensor, b: Tensor, how: Sum) -> Iterator[_Group]:
@@ -185,8 +214,10 @@ def _product_groups(a: Tensor, b: Tensor, how: Sum) -> Iterator[_Group]:
     for part in _stretches(a.shape[-1], how):
         left, right = a[..., part], b[..., part, :]
         rows = (left != 0).sum(-1, dtype=a.dtype).unsqueeze(-1)
-        count = torch.minimum(rows, (right != 0).sum(-2, dtype=a.dtype).unsqueeze(-2))
-        yield _Group(count, left @ right, left.square() @ right.square())
+        columns = (right != 0).sum(-2, dtype=a.dtype).unsqueeze(-2)
+        # Most often one factor has no zeros, and then the other's counts are all there is to know.
+        full = bool((columns == left.shape[-1]).all())
+        yield _Group(rows if full else torch.minimum(rows, columns), left @ right, left.square() @ right.square())
 
 
 def _scatter_groups(terms: Scattered, how: Sum) -> Iterator[_Group]:
@@ -195,14 +226,14 @@ def _scatter_groups(terms: Scattered, how: Sum) -> Iterator[_Group]:
         index, values = terms.index[part], terms.terms[part]
         counts = torch.bincount(index[index >= 0], minlength=terms.height).to(values.dtype).reshape(shape)
         total = added(values, index, terms.height)
-        yield _Group(counts.expand(total.shape), total, added(values.square(), index, terms.height))
+        yield _Group(counts, total, added(values.square(), index, terms.height))
 
 
 def _stretches(length: int, how: Sum) -> list[slice]:
     """`length` terms in at most GROUPS stretches of whole blocks; one for a pairwise tree."""
     if how.tree == "pairwise":
         return [slice(0, length)]
-    step = -(-length // GROUPS)
+    step = max(SHORTEST, -(-length // GROUPS))
     step = -(-step // max(1, how.block)) * max(1, how.block)
     return [slice(start, start + step) for start in range(0, length, step)]
 

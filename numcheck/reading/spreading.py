@@ -22,12 +22,13 @@ from numcheck.ulp import disturbance, round_to
 HELD_ROUNDINGS = 3
 
 Key = tuple[str, str, int]
+Shared = dict[Key, Spread]
 
 
 class Spreading(Declared):
     """Keeps how far each point and each sum may be disturbed, found once and shared by all draws."""
 
-    def __init__(self, policy: Policy, seed: int, shared: dict[Key, Spread] | None = None) -> None:
+    def __init__(self, policy: Policy, seed: int, shared: Shared | None = None) -> None:
         super().__init__(policy)
         self.seed, self.shared = seed, shared if shared is not None else {}
         self.start()
@@ -36,7 +37,7 @@ class Spreading(Declared):
         self._draws = Draws(self.seed)
         self.begin()
 
-    def begin(self, shared: dict[Key, Spread] | None = None) -> None:
+    def begin(self, shared: Shared | None = None) -> None:
         """The next slice of a batch: the draws run on, the spreads are `shared` by those who read this slice."""
         self._calls: dict[tuple[str, str], int] = {}
         self._fresh: Any = None
@@ -110,7 +111,7 @@ class Spreading(Declared):
         if mean is not None:
             total = total + mean
         if deviation is not None:
-            total = total + self._draws.normal(deviation).mul_(deviation)
+            total = torch.addcmul(total, self._draws.normal(deviation), deviation)
         return total
 
     def _made(self, total: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ class Emulation(Spreading):
     shared: filled with the spread of every point and sum on the way, for the noise draws.
     """
 
-    def __init__(self, policy: Policy, jitter: int | None = None, shared: dict[Key, Spread] | None = None) -> None:
+    def __init__(self, policy: Policy, jitter: int | None = None, shared: Shared | None = None) -> None:
         super().__init__(policy, jitter or 0, shared)
         self._jittered, self._sharing = jitter is not None, shared is not None
 

@@ -11,9 +11,13 @@ from torch import Tensor
 
 import kernels
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Relation
+from numcheck.execute import execute
 from numcheck.laws.invariance import INVARIANCE
+from numcheck.laws.scaling import scaled_inputs
+from numcheck.laws.subject import Subject
 from numcheck.oracles import mhc_post
 from numcheck.profile import QUICK
+from numcheck.sample import sample
 from numcheck.verdict import Status, Verdict
 from tests.meta.mhc import mhc
 
@@ -197,8 +201,15 @@ def test_zeros_prove_nothing_by_scaling() -> None:
 
 
 def test_values_that_would_leave_the_normal_range_are_not_scaled() -> None:
-    huge = mhc("huge", change=lambda outputs: {name: t * 2.0**40 for name, t in outputs.items()})
-    assert not any("exact in binary" in gate.reason for gate in judge(huge).gates)
+    huge = mhc("huge", change=lambda outputs: {name: t * 2.0**100 for name, t in outputs.items()})
+    scaled = [gate for gate in judge(huge).gates if "exact in binary" in gate.reason]
+    assert scaled
+    assert all(gate.vacuous and gate.held for gate in scaled)
+    far = Case.of(S=2, H=4, D=25, seed=1)
+    values = {"x": torch.full((2, 25), 2.0**40, dtype=torch.float64)}
+    subject = sample(mhc_post, far, values=values)
+    run = execute(mhc(), subject)
+    assert list(scaled_inputs(Subject(mhc(), subject, "cpu", run))) == []
 
 
 def test_a_kernel_that_raises_later_is_an_error() -> None:

@@ -1,0 +1,35 @@
+"""What each sparse-MLA implementation promises, as functions of the Case.
+
+Totals and points are the oracle's (`numcheck.oracles.sparse_mla` lists them): E and P.forward in the forward,
+P.backward (as it enters d_kv), P.dS (as it enters dS), dP, D, dS.unscaled and dS in the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from numcheck import Case, Contract, Sum
+
+DTYPES = ("fp32", "bf16", "fp16")
+OUTPUTS = ("out", "lse", "d_q", "d_kv", "d_sink")
+
+
+def returned(case: Case) -> Mapping[str, str]:
+    """Only outputs round: out, d_q and d_kv to the data's dtype, d_kv only where it is not asked for in FP32."""
+    names = ["out", "d_q"] + (["d_kv"] if case.fact("d_kv", "data") == "data" else [])
+    return {} if case.dtype == "fp32" else dict.fromkeys(names, "data")
+
+
+def tensor_cores(case: Case) -> Mapping[str, str]:
+    """The policy of fused attention on tensor cores: also P and the scaled dS round to the data's dtype.
+
+    In the forward it is exp(S - row maximum) that rounds (E), before the division by its FP32 sum.
+    """
+    points = () if case.dtype == "fp32" else ("E", "P.backward", "dS")
+    return {**returned(case), **dict.fromkeys(points, "data")}
+
+
+# torch.matmul, tl.dot and tensor cores each take a tree of their own.
+PRODUCTS = Sum("fp32", tree="any", products=True)
+
+EAGER = Contract(rounds=returned, accumulate=PRODUCTS, dtypes=DTYPES, refuses=True)

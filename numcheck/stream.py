@@ -1,0 +1,150 @@
+"""Stream: a kernel's outputs judged part by part against their readings, never holding a reading whole.
+
+For Cases whose readings no memory holds, production geometry above all, on the device where the outputs are: FP64
+truth, emulation, worst case and draws of a stretch of the batch at a time, each beside the same rows of the outputs.
+Gates, limits and reasons are those of `numcheck.judge`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from numcheck.clock import timed
+from numcheck.figures import Figures
+from numcheck.figures import Part as Stretch
+from numcheck.gate import Gate
+from numcheck.judge import malformed, output_gates
+from numcheck.reading import JITTERS, Part, parts
+from numcheck.reading.slices import upcast
+from numcheck.residual import ends
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from numcheck.sample import Sample
+    from numcheck.spec import KernelSpec
+
+# Noise draws behind a spread: at 16, Student's t puts 2.4e-5 of right figures beyond the limit.
+DRAWS = 16
+
+
+def gates(
+    spec: KernelSpec,
+    sample: Sample,
+    outputs: Mapping[str, Tensor],
+    *,
+    saved: Mapping[str, Tensor] | None = None,
+    rows: int | None = None,
+    draws: int = DRAWS,
+    jitters: int = JITTERS,
+    device: str = "cuda",
+    radius: bool = True,
+    left_open: Mapping[str, Tensor] | None = None,
+) -> tuple[Gate, ...]:
+    """The gates of every output that `spec` computes, as `numcheck.judge.gates` makes them of whole readings.
+
+    sample, outputs: in the kernel's dtypes, on any device. saved: the forward outputs that the VJP was given, where
+    they are not among the outputs (a backward alone). rows: of the batch, read at a time on `device`; None: as many as
+    its memory allows. radius: False leaves the worst case out, a fifth of the time, and with it every ceiling.
+    left_open: output -> bool mask of the elements that the problem leaves open (numcheck.unspecified).
+    Raises InvalidSpec where the problem cannot be read in parts and rows are asked for.
+    """
+    found = figures(
+        spec,
+        sample,
+        outputs,
+        saved=saved,
+        rows=rows,
+        draws=draws,
+        jitters=jitters,
+        device=device,
+        radius=radius,
+        left_open=left_open,
+    )
+    made: list[Gate] = []
+    for name in spec.judged_for(sample.case):
+        complaint = malformed(spec, sample.case, outputs, name)
+        if complaint:
+            made.append(Gate("exact", name, math.inf, 0.0, complaint))
+        elif name in found:
+            made += output_gates(found[name], spec.caps.get(name))
+    return tuple(made)
+
+
+@timed("oracle")
+def figures(
+    spec: KernelSpec,
+    sample: Sample,
+    outputs: Mapping[str, Tensor],
+    *,
+    saved: Mapping[str, Tensor] | None = None,
+    rows: int | None = None,
+    draws: int = DRAWS,
+    jitters: int = JITTERS,
+    device: str = "cuda",
+    radius: bool = True,
+    left_open: Mapping[str, Tensor] | None = None,
+) -> dict[str, Figures]:
+    """The figures of every well-formed output that `spec` computes; see `gates`. Whole-number outputs are left out."""
+    found = _empty(spec, sample, outputs, draws, jitters, radius)
+    kept = _saved(spec, sample, outputs) if saved is None else saved
+    policy = spec.contract.policy(sample.case)
+    for part in parts(spec.oracle, policy, sample, draws, kept, jitters, rows, device, radius):
+        _add(found, part, outputs, left_open or {}, device)
+    return found
+
+
+def _empty(
+    spec: KernelSpec, sample: Sample, outputs: Mapping[str, Tensor], draws: int, jitters: int, radius: bool
+) -> dict[str, Figures]:
+    case, policy = sample.case, spec.contract.policy(sample.case)
+    found = {}
+    for name in spec.judged_for(case):
+        declared = spec.oracle.result(name)
+        if not declared.whole and not malformed(spec, case, outputs, name):
+            grid, rounded = ends(declared, case, policy)
+            found[name] = Figures(name, grid, rounded, declared.shape(case), draws, jitters, bound=radius)
+    return found
+
+
+def _saved(spec: KernelSpec, sample: Sample, outputs: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    return {name: outputs[name] for name in spec.oracle.saved_for(sample.case) if name in outputs} or None
+
+
+def _add(
+    found: Mapping[str, Figures],
+    part: Part,
+    outputs: Mapping[str, Tensor],
+    left_open: Mapping[str, Tensor],
+    device: str,
+) -> None:
+    """Add one part of the readings, and the same rows of the outputs."""
+    masks = {name: _rows(left_open[name], part, name).to(device) for name in part.truth if name in left_open}
+
+    def shown(results: Mapping[str, Tensor], name: str) -> Tensor:
+        # An element that the problem leaves open is zero everywhere, so exact.
+        return results[name].masked_fill(masks[name], 0.0) if name in masks else results[name]
+
+    stretches: dict[str, Stretch] = {}
+    for name in part.truth:
+        if name in found:
+            got = {name: upcast(_rows(outputs[name], part, name), device)}
+            worst = None if part.radius is None else shown(part.radius, name)
+            stretches[name] = found[name].part(
+                shown(got, name), shown(part.truth, name), shown(part.emulation, name), worst, part.start
+            )
+    for number, draw in enumerate(part.noise):
+        for name, stretch in stretches.items():
+            stretch.draw(number, shown(draw, name))
+    for number, jittered in enumerate(part.jitters):
+        for name, stretch in stretches.items():
+            stretch.jitter(number, shown(jittered, name))
+    for stretch in stretches.values():
+        stretch.close()
+
+
+def _rows(tensor: Tensor, part: Part, name: str) -> Tensor:
+    """The rows of an output that a part has; an output without axes has but one."""
+    return tensor[part.start : part.start + part.truth[name].shape[0]] if tensor.ndim else tensor
