@@ -26,6 +26,8 @@ PRICES = {
     "invariance": 14.0,
 }
 DEAR, DOUBLING = 14.0, 4096
+# Laws below this price are asked of three Cases where a written reason is checked again, the others of one.
+CHEAP = 5.0
 # The law that is likely to catch what an operator does comes as if it cost a tenth.
 LIKELY = {
     "atomic-to-store": "bitwise",
@@ -118,12 +120,15 @@ def ordered(found: Sequence[Trial], operator: str = "", first: Sequence[tuple[st
 
 
 def reminders(order: Sequence[Trial], first: Sequence[tuple[str, Case]] = ()) -> tuple[Trial, ...]:
-    """Of these trials those of the keys `first`, and of each law its first and its last: the cheapest and the dearest.
+    """Of these trials those of the keys `first`; of each law its dearest, and of a cheap one the cheapest and the middle.
 
     A written reason is put to these on every run; to all of them under the deep profile.
     """
-    ends: dict[str, list[Trial]] = {}
-    for trial in order:
-        ends[trial.law.name] = [*ends.get(trial.law.name, [])[:1], trial]
-    chosen = {trial.key for pair in ends.values() for trial in pair} | set(first)
+    by_law: dict[str, list[Trial]] = {}
+    for trial in sorted(order, key=Trial.price):
+        by_law.setdefault(trial.law.name, []).append(trial)
+    chosen = set(first)
+    for name, found in by_law.items():
+        places = (0, len(found) // 2, -1) if PRICES.get(name, DEAR) < CHEAP else (-1,)
+        chosen |= {found[place].key for place in places}
     return tuple(trial for trial in order if trial.key in chosen)

@@ -98,7 +98,8 @@ class Own:
     def of(cls, spec: KernelSpec) -> Own:
         """Own to the author of `spec`."""
         functions = [unwrapped(root)[0] for root in roots(spec)]
-        homes = {f.__module__ for f in functions if f is not None}
+        classes = [type(root) for root, function in zip(roots(spec), functions, strict=True) if function is None]
+        homes = {thing.__module__ for thing in (*functions, *classes) if thing is not None}
         folders = {_folder(name) for name in homes} - {None}
         return cls(frozenset(name.partition(".")[0] for name in homes), frozenset(f for f in folders if f is not None))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from numcheck.record import Records, Row
-from numcheck.report.text import percent, short
+from numcheck.report.text import short
 from numcheck.selection import law_order
 
 # Below this share of mutants killed, the laws do not pin a kernel down (the goal of issue 5).
@@ -74,8 +74,8 @@ class Line:
 
     @property
     def share(self) -> str:
-        """Killed, over all that were judged."""
-        return percent(self.dead / self.judged) if self.judged else ""
+        """Killed, over all that were judged, in whole per cent and never rounded up."""
+        return f"{100 * self.dead // self.judged} %" if self.judged else ""
 
     @property
     def usual(self) -> str:

@@ -1,4 +1,4 @@
-"""Scores are earned: only a law that passes the honest kernel kills, and a reason is believed until a Case refutes it."""
+"""Scores are earned: a law that passes the honest kernel kills, and a reason is believed until a Case refutes it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ def test_an_open_reason_explains_a_survivor_that_stays_one() -> None:
 
 def test_a_reason_that_a_case_contradicts_is_refuted() -> None:
     mutant = only(ORDERED, "add_slots", "wrong-sign")
-    score = scorer().score(Suspect(ORDERED, mutant=mutant, reason=Reason(mutant.id, "equal", "signs do not matter")))
+    judge = Scorer(LIGHT, largest=128)
+    score = judge.score(Suspect(ORDERED, mutant=mutant, reason=Reason(mutant.id, "equal", "signs do not matter")))
     assert score.status == "REFUTED"
     assert "signs" not in score.why
     assert score.law in score.why
