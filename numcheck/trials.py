@@ -120,7 +120,7 @@ def ordered(found: Sequence[Trial], operator: str = "", first: Sequence[tuple[st
 
 
 def reminders(order: Sequence[Trial], first: Sequence[tuple[str, Case]] = ()) -> tuple[Trial, ...]:
-    """Of these trials those of the keys `first`; of each law its dearest, and of a cheap one the cheapest and the middle.
+    """Those of the keys `first`; of each law its dearest, and of a cheap one the cheapest and the middle too.
 
     A written reason is put to these on every run; to all of them under the deep profile.
     """

@@ -58,15 +58,15 @@ def _is_grid(assignment: ast.Assign, scope: Scope) -> bool:
     return any(isinstance(launch.slice, ast.Name) and launch.slice.id in names for launch in launches)
 
 
-def swap_host_strides(node: ast.AST, scope: Scope) -> Changes:
-    """A tensor's strides handed over in the wrong order."""
-    if scope.jitted or not isinstance(node, ast.Call) or called(node) != "stride":
+def wrong_strides(node: ast.AST, scope: Scope) -> Changes:
+    """A tensor walked as if it were contiguous; two of its strides in each other's place."""
+    if scope.jitted or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return
-    parent = scope.parents.get(node)
-    if not node.args and isinstance(parent, ast.Starred):
-        yield f"{ast.unparse(node)}[::-1]"
-    elif node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, 1):
-        yield ast.Call(node.func, [ast.Constant(1 - node.args[0].value)], [])
+    if called(node) == "stride":
+        arguments = ", ".join(map(ast.unparse, node.args))
+        yield f"{ast.unparse(node.func.value)}.contiguous().stride({arguments})"
+        if node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, 1):
+            yield ast.Call(node.func, [ast.Constant(1 - node.args[0].value)], [])
 
 
 def swap_index(node: ast.AST, scope: Scope) -> Changes:
@@ -90,7 +90,7 @@ OPERATORS: dict[str, Callable[[ast.AST, Scope], Changes]] = {
     "drop-check": drop_check,
     "unset-memory": unset_memory,
     "drop-last-program": drop_last_program,
-    "swap-host-strides": swap_host_strides,
+    "wrong-strides": wrong_strides,
     "swap-index": swap_index,
     "forget-method": forget_method,
 }

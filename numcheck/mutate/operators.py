@@ -53,8 +53,10 @@ def edits(scope: Scope, source: str) -> Iterator[Edit]:
 
 def _text(change: Change, node: ast.AST) -> str:
     text = change if isinstance(change, str) else ast.unparse(ast.fix_missing_locations(change))
-    plain = isinstance(change, ast.Call | ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.stmt)
-    return text if plain or isinstance(node, ast.stmt) else f"({text})"
+    if isinstance(node, ast.stmt):
+        return text
+    made = ast.parse(text, mode="eval").body
+    return text if isinstance(made, ast.Call | ast.Name | ast.Attribute | ast.Subscript | ast.Constant) else f"({text})"
 
 
 def _line_starts(source: str) -> list[int]:

@@ -74,10 +74,34 @@ class Scope:
                 return any(isinstance(t, ast.Name) and t.id in self.addresses for t in targets)
         return False
 
+    def always(self, node: ast.AST) -> bool:
+        """Whether a bound holds for every lane as it stands: arange(0, N) < N, as masks are given their shape with."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Lt):
+            return False
+        lanes = node.left.value if isinstance(node.left, ast.Subscript) else node.left
+        extent = self.ranges().get(lanes.id) if isinstance(lanes, ast.Name) else None
+        return extent is not None and extent == ast.unparse(node.comparators[0])
+
+    def ranges(self) -> dict[str, str]:
+        """Names that hold arange(0, N) and nothing else, with the text of N."""
+        found: dict[str, list[str]] = {}
+        for node in ast.walk(self.function.node):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        found.setdefault(target.id, []).append(_extent(node.value))
+        return {name: extents[0] for name, extents in found.items() if len(extents) == 1 and extents[0]}
+
     def parameters(self) -> set[str]:
         """Names of the function's parameters."""
         arguments = self.function.node.args
         return {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+
+
+def _extent(node: ast.expr) -> str:
+    if called(node) == "arange" and isinstance(node, ast.Call) and len(node.args) == 2:
+        return ast.unparse(node.args[1]) if ast.unparse(node.args[0]) == "0" else ""
+    return ""
 
 
 def _body(node: ast.AST) -> list[ast.AST]:

@@ -44,7 +44,7 @@ def drop_mask(node: ast.AST, scope: Scope) -> Changes:
 def drop_conjunct(node: ast.AST, scope: Scope) -> Changes:
     """One half of a mask forgotten, or one part of a condition."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and scope.jitted:
-        yield from (node.left, node.right)
+        yield from (kept for kept, lost in ((node.left, node.right), (node.right, node.left)) if not scope.always(lost))
     if isinstance(node, ast.BoolOp):
         for index in range(len(node.values)):
             left = [value for i, value in enumerate(node.values) if i != index]
@@ -59,7 +59,7 @@ def drop_other(node: ast.AST, scope: Scope) -> Changes:
 
 def wrong_bound(node: ast.AST, scope: Scope) -> Changes:
     """`<` for `<=`, and the like."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in BOUNDS:
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in BOUNDS and not scope.always(node):
         yield ast.Compare(node.left, [BOUNDS[type(node.ops[0])](), *node.ops[1:]], node.comparators)
 
 

@@ -37,17 +37,54 @@ def drop_upcast(node: ast.AST, scope: Scope) -> Changes:
     """Arithmetic in the data's own dtype, where it should be in a wider one."""
     if not isinstance(node, ast.Call):
         return
-    if isinstance(node.func, ast.Attribute):
-        if called(node) == "to" and len(node.args) == 1 and _widens(node.args[0]):
-            yield node.func.value
-        if called(node) in WIDENING and not node.args and not node.keywords:
-            yield node.func.value
     if called(node) == "cast" and len(node.args) == 2 and _widens(node.args[1]):
         yield node.args[0]
+    elif isinstance(node.func, ast.Attribute) and upcast(node) and not _promoted(node, scope):
+        yield node.func.value
+
+
+def upcast(node: ast.AST) -> bool:
+    """Whether a node is x.to(float32), x.float() or the like."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    to = called(node) == "to" and len(node.args) == 1 and _widens(node.args[0])
+    return to or (called(node) in WIDENING and not node.args and not node.keywords)
 
 
 def _widens(dtype: ast.expr) -> bool:
     return isinstance(dtype, ast.Attribute) and dtype.attr in WIDE
+
+
+def _promoted(node: ast.AST, scope: Scope) -> bool:
+    """Whether a kernel's upcast value only ever meets others that are upcast: those promote it, exactly."""
+    parent = scope.parents.get(node)
+    if not scope.jitted or not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+        return False
+    name = parent.targets[0].id
+    uses = [
+        n for n in ast.walk(scope.function.node) if isinstance(n, ast.Name) and n.id == name and n not in parent.targets
+    ]
+    after = [use for use in uses if use.lineno > (parent.end_lineno or 0)]
+    return bool(after) and all(_meets_wide(use, scope, name) for use in after)
+
+
+def _meets_wide(use: ast.expr, scope: Scope, name: str) -> bool:
+    node: ast.AST = use
+    parent = scope.parents.get(node)
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        node, parent = parent, scope.parents.get(parent)
+    if not isinstance(parent, ast.BinOp):
+        return False
+    other = parent.right if parent.left is node else parent.left
+    other = other.value if isinstance(other, ast.Subscript) else other
+    assigned = (n.value for n in ast.walk(scope.function.node) if isinstance(n, ast.Assign) and _sets(n, other))
+    return isinstance(other, ast.Name) and other.id != name and any(upcast(value) for value in assigned)
+
+
+def _sets(assignment: ast.Assign, target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) and any(
+        isinstance(t, ast.Name) and t.id == target.id for t in assignment.targets
+    )
 
 
 def drop_width(node: ast.AST, scope: Scope) -> Changes:
@@ -105,6 +142,12 @@ def wrong_sign(node: ast.AST, scope: Scope) -> Changes:
 
 def _is_value(target: ast.expr, scope: Scope) -> bool:
     return not (names_in(target) & scope.addresses)
+
+
+def round_product(node: ast.AST, scope: Scope) -> Changes:
+    """A product that is rounded to bf16 before it is added to others."""
+    if scope.jitted and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and not scope.is_address(node):
+        yield _narrowed(f"({ast.unparse(node)})", scope)
 
 
 def drop_factor(node: ast.AST, scope: Scope) -> Changes:
@@ -181,7 +224,7 @@ def other_branch(node: ast.AST, scope: Scope) -> Changes:
     if raises or (isinstance(node, ast.Compare) and type(node.ops[0]) in OPPOSITES):
         return
     negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-    yield node.operand if negated and isinstance(node, ast.UnaryOp) else f"not ({ast.unparse(node)})"
+    yield node.operand if negated and isinstance(node, ast.UnaryOp) else ast.UnaryOp(ast.Not(), node)
 
 
 def dot_precision(node: ast.AST, scope: Scope) -> Changes:
@@ -205,6 +248,7 @@ OPERATORS: dict[str, Callable[[ast.AST, Scope], Changes]] = {
     "narrow-sum": narrow_sum,
     "sum-to-mean": sum_to_mean,
     "wrong-sign": wrong_sign,
+    "round-product": round_product,
     "drop-factor": drop_factor,
     "wrong-eps": wrong_eps,
     "wrong-function": wrong_function,

@@ -40,6 +40,11 @@ def killed(session: Session, spec: KernelSpec, function: str = "") -> None:
     """Fail the running test where a source mutant of `spec` survives, or a written reason is refuted."""
     from numcheck.suspect import suspects
 
+    if session.device == "cuda":
+        # A mutant may leave the device in error, and every later test of this process with it.
+        pytest.skip(
+            "UNAVAILABLE: mutants run on a device in processes of their own; see `numcheck faults --device cuda`"
+        )
     found, notes = suspects([spec], device=session.device, keyword=f"{function}:" if function else "")
     chosen = [s for s in found if not function or s.id.partition(":")[0] == function]
     stale = [note for note in notes if function and f" {function}:" in note]

@@ -101,6 +101,7 @@ STORE = "tl.store(out + s * D + d, tl.where(inside, scale[:, None], 0.0), mask=i
         ("sum-to-mean", "tl.sum(total, axis=0)", "(tl.sum(total, axis=0) / (total).shape[0])"),
         ("wrong-sign", "total += row * row", "total -= row * row"),
         ("wrong-sign", "mean - 0.5", "(mean + 0.5)"),
+        ("round-product", "row * row", "(row * row).to(tl.bfloat16).to(tl.float32)"),
         ("drop-factor", "row * row", "row"),
         ("drop-factor", "tl.sum(total, axis=0) / D", "tl.sum(total, axis=0)"),
         ("wrong-eps", "tl.exp(mean - 0.5) + EPS", "tl.exp(mean - 0.5)"),
@@ -128,15 +129,16 @@ def test_an_operator_makes_its_mistake_in_a_kernel(operator: str, before: str, a
         ("drop-last-program", "(x.shape[0],)", "((x.shape[0] - 1,))"),
         ("drop-last-tile", "triton.cdiv(x.shape[1], 2)", "(x.shape[1] // 2)"),
         ("drop-last-tile", "-(-x.shape[1] // 4)", "(x.shape[1] // 4)"),
-        ("swap-host-strides", "x.stride()", "(x.stride()[::-1])"),
-        ("swap-host-strides", "x.stride(0)", "x.stride(1)"),
+        ("wrong-strides", "x.stride()", "x.contiguous().stride()"),
+        ("wrong-strides", "x.stride(0)", "x.contiguous().stride(0)"),
+        ("wrong-strides", "x.stride(0)", "x.stride(1)"),
         ("swap-index", "weight[:, 0]", "weight[0, :]"),
         ("forget-method", "x.contiguous()", "x"),
         ("drop-upcast", "x.float()", "x"),
         ("narrow-sum", "total += residual", "total = (total + (residual)).bfloat16().float()"),
         ("sum-to-mean", "total.sum(0)", "total.mean(0)"),
         ("wrong-sign", "-total", "total"),
-        ("other-branch", "x.numel()", "(not (x.numel()))"),
+        ("other-branch", "x.numel()", "(not x.numel())"),
     ],
 )
 def test_an_operator_makes_its_mistake_on_the_host(operator: str, before: str, after: str) -> None:
@@ -146,6 +148,24 @@ def test_an_operator_makes_its_mistake_on_the_host(operator: str, before: str, a
 def test_every_operator_is_shown_here() -> None:
     # TF32 and barriers show on a device alone.
     assert set(OPERATORS) - {"dot-precision", "drop-barrier"} == set(IN_KERNEL) | set(ON_HOST)
+
+
+def test_a_bound_that_every_lane_keeps_is_let_be() -> None:
+    """arange(0, N) < N gives a mask its shape; N is a power of two, so there is nothing that it leaves out."""
+    source = (
+        "def kernel(x, D, N):\n    h = tl.arange(0, N)\n    d = tl.arange(0, 8)\n    m = (h[:, None] < N) & (d < D)\n"
+    )
+    found = made(source, jitted=True)
+    assert found["wrong-bound"] == {("d < D", "(d <= D)")}
+    assert found["drop-conjunct"] == {("(h[:, None] < N) & (d < D)", "(h[:, None] < N)")}
+    assert ("h[:, None] < N", "(h[:, None] < N - 1)") in found["off-by-one"]
+
+
+def test_an_upcast_that_another_makes_needless_is_let_be() -> None:
+    """A bf16 factor of an FP32 one is promoted, exactly; dropping the upcast of one of two changes nothing."""
+    source = "def kernel(a, b):\n    x = tl.load(a).to(tl.float32)\n    y = tl.load(b).to(tl.float32)\n    z = x * y\n"
+    assert "drop-upcast" not in made(source, jitted=True)
+    assert "drop-upcast" in made(source.replace("x * y", "x * x + y"), jitted=True)
 
 
 def test_what_only_a_device_shows() -> None:
