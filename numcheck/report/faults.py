@@ -147,7 +147,7 @@ def board(rows: Sequence[Mapping[str, Any]]) -> Faults:
     declared = [row for row in rows if row["made"] == "declared"]
     mutants = [row for row in rows if row["made"] == "mutant"]
     marks: dict[str, list[Mark]] = {}
-    for row in rows:
+    for row in mutants:
         marks.setdefault(row["status"], []).append(_mark(row))
     asked = {law for row in rows for law in (*row.get("tried", {}), *row.get("laws", {}), row["law"]) if law}
     laws = sorted(asked, key=law_order)
