@@ -16,7 +16,7 @@ PHASES = ("regression", "grid", "draw", "shrink", "replay")
 STATUSES = ("PASS", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "FAIL", "ERROR")
 # How a broken kernel was made, and how it fared.
 MADE = ("declared", "mutant")
-SCORES = ("KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "UNAVAILABLE")
+SCORES = ("KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE")
 
 Shape = dict[str, Any]
 Check = Callable[[Any], str]

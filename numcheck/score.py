@@ -19,14 +19,17 @@ from typing import Any
 from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.errors import RAISED, InvalidSpec
+from numcheck.execute import execute
 from numcheck.laws import LAWS
 from numcheck.laws.law import Law
+from numcheck.mutate import REACHED, Mutant, built
 from numcheck.profile import Profile
+from numcheck.sample import sample
 from numcheck.shrink import judged
 from numcheck.spec import KernelSpec
 from numcheck.suspect import Score, Suspect
 from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, reminders, trials
-from numcheck.usual import Usual
+from numcheck.usual import Usual, kept
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 # Killing Cases of a function that go before all others: more would cost a survivor little and a kill much.
@@ -59,9 +62,10 @@ class Scorer:
     largest: int = LARGEST
     at: At = nothing
     held: dict[tuple[int, str, Case], Verdict] = field(default_factory=dict)
-    kept: dict[int, KernelSpec] = field(default_factory=dict)
+    specs: dict[int, KernelSpec] = field(default_factory=dict)
     killers: dict[str, Counter[Key]] = field(default_factory=dict)
     lists: dict[tuple[int, str], tuple[Trial, ...]] = field(default_factory=dict)
+    present: dict[tuple[int, str, tuple[int, int]], bool] = field(default_factory=dict)
     usuals: dict[int, Usual | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,6 +81,9 @@ class Scorer:
         found = suspect.honest.available(self.profile.device)
         if isinstance(found, Unavailable):
             return Score(suspect, "UNAVAILABLE", why=found.reason)
+        if suspect.mutant is not None and not self._built_in(suspect, suspect.mutant, suspect.honest):
+            why = "it stands in a branch of compile-time parameters that no Case of this spec builds"
+            return Score(suspect, "ABSENT", why=why, seconds=time.perf_counter() - start)
         with ExitStack() as stack:
             try:
                 broken = stack.enter_context(suspect.broken())
@@ -90,7 +97,7 @@ class Scorer:
     def trials(self, suspect: Suspect, honest: KernelSpec) -> tuple[Trial, ...]:
         """What a suspect is put to: everything of the law that a declared fault names; else small Cases of all laws."""
         law = suspect.fault.law if suspect.fault is not None else ""
-        self.kept[id(honest)] = honest
+        self.specs[id(honest)] = honest
         if (id(honest), law) not in self.lists:
             laws = LAWS if not law or self.every else (_law(law),)
             drawn, largest = (self.profile.examples, math.inf) if law else (DRAWN, self.largest)
@@ -105,6 +112,25 @@ class Scorer:
         if key not in self.held:
             self.held[key] = judged(trial.law, spec, trial.case, self.profile)
         return self.held[key]
+
+    def _built_in(self, suspect: Suspect, mutant: Mutant, honest: KernelSpec) -> bool:
+        """Whether some Case enters the compile-time branch that the mutant stands in, if it stands in one."""
+        marked = mutant.marked()
+        if marked is None:
+            return True
+        key = (id(honest), mutant.module, (marked.edit.start, marked.edit.end))
+        if key not in self.present:
+            cases = dict.fromkeys(t.case for t in sorted(self.trials(suspect, honest), key=Trial.price))
+            self.present[key] = any(self._enters(honest, marked, case) for case in cases if not honest.illegal(case))
+        return self.present[key]
+
+    def _enters(self, honest: KernelSpec, marked: Mutant, case: Case) -> bool:
+        with built(honest, marked) as broken:
+            drawn = sample(honest.oracle, case, device=self.profile.device)
+            return (
+                REACHED
+                in execute(broken, drawn, device=self.profile.device, guard=False, saved=kept(broken, drawn)).error
+            )
 
     def _usual(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
         if id(honest) not in self.usuals:

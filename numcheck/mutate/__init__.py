@@ -11,7 +11,7 @@ import hashlib
 import sys
 from collections import Counter
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from numcheck.capability import Device
@@ -22,10 +22,12 @@ from numcheck.mutate.reach import Function, parsed, reached, source_of
 from numcheck.mutate.sites import DEVICE_ONLY, Scope
 from numcheck.spec import KernelSpec
 
-__all__ = ["Mutant", "built", "functions", "mutants"]
+__all__ = ["REACHED", "Mutant", "built", "functions", "mutants"]
 
 # Digits of the digest in an id: a function has a few hundred mutants at most, so that two rarely share them.
 DIGITS = 8
+# A name that nothing defines: to evaluate it is an error that tells where a kernel has been.
+REACHED = "numcheck_was_here"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,14 @@ class Mutant:
     line: int
     text: str
     edit: Edit
+
+    def marked(self) -> Mutant | None:
+        """A mutant that says so, by REACHED, where the compile-time branch is entered that this one stands in."""
+        if self.edit.branch is None:
+            return None
+        start, end = self.edit.branch
+        edit = replace(self.edit, start=start, end=end, before=_source(self.module)[start:end], after=REACHED)
+        return replace(self, edit=edit)
 
     @property
     def before(self) -> str:
@@ -148,4 +158,4 @@ def _numbered(mutant: Mutant, turn: int) -> Mutant:
     """Equal changes of equal lines are told apart by their turn."""
     if turn == 1:
         return mutant
-    return Mutant(**{**vars(mutant), "id": f"{mutant.id}.{turn}"})
+    return replace(mutant, id=f"{mutant.id}.{turn}")

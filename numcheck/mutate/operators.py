@@ -24,6 +24,7 @@ class Edit:
     """One change of a source text: an operator puts `after` where `before` stands.
 
     start, end: the place in the module's source, in characters. line: its number, from 1.
+    branch: the same for the start of the compile-time branch that it stands in, if it stands in one.
     """
 
     operator: str
@@ -32,6 +33,7 @@ class Edit:
     line: int
     before: str
     after: str
+    branch: tuple[int, int] | None = None
 
 
 def edits(scope: Scope, source: str) -> Iterator[Edit]:
@@ -39,16 +41,16 @@ def edits(scope: Scope, source: str) -> Iterator[Edit]:
     starts = _line_starts(source)
     seen: set[tuple[int, int, str]] = set()
     for node in sorted(scope.nodes(), key=lambda n: (getattr(n, "lineno", 0), getattr(n, "col_offset", 0))):
-        if not isinstance(node, ast.expr | ast.stmt) or node.end_lineno is None or node.end_col_offset is None:
+        if not isinstance(node, ast.expr | ast.stmt):
             continue
-        start = _offset(source, starts, node.lineno, node.col_offset)
-        end = _offset(source, starts, node.end_lineno, node.end_col_offset)
+        (start, end), branch = _span(source, starts, node), scope.branch(node)
+        around = _span(source, starts, branch) if isinstance(branch, ast.expr | ast.stmt) else None
         for name, operator in OPERATORS.items():
             for change in operator(node, scope):
                 after = _text(change, node)
                 if (start, end, after) not in seen and after != source[start:end]:
                     seen.add((start, end, after))
-                    yield Edit(name, start, end, node.lineno, source[start:end], after)
+                    yield Edit(name, start, end, node.lineno, source[start:end], after, around)
 
 
 def _text(change: Change, node: ast.AST) -> str:
@@ -64,6 +66,14 @@ def _line_starts(source: str) -> list[int]:
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     return starts
+
+
+def _span(source: str, starts: list[int], node: ast.expr | ast.stmt) -> tuple[int, int]:
+    last = node.end_lineno or node.lineno
+    return (
+        _offset(source, starts, node.lineno, node.col_offset),
+        _offset(source, starts, last, node.end_col_offset or node.col_offset),
+    )
 
 
 def _offset(source: str, starts: list[int], line: int, column: int) -> int:

@@ -92,6 +92,26 @@ class Scope:
                         found.setdefault(target.id, []).append(_extent(node.value))
         return {name: extents[0] for name, extents in found.items() if len(extents) == 1 and extents[0]}
 
+    def branch(self, node: ast.AST) -> ast.AST | None:
+        """Where the innermost branch starts that only some builds of a kernel have, if the node is in one.
+
+        That is one whose condition reads compile-time parameters alone: the other builds do not contain it.
+        """
+        for parent, child in self.above(node):
+            if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test and self._is_static(parent.test):
+                if isinstance(parent, ast.IfExp):
+                    return child
+                start = (parent.body if child in parent.body else parent.orelse)[0]
+                # An `elif` has no place for a statement of its own; whether its condition is asked says the same.
+                return start.test if isinstance(start, ast.If) and child in parent.orelse else start
+        return None
+
+    def _is_static(self, test: ast.expr) -> bool:
+        arguments = self.function.node.args
+        given = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        static = {a.arg for a in given if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)}
+        return self.jitted and bool(names_in(test)) and names_in(test) <= static
+
     def parameters(self) -> set[str]:
         """Names of the function's parameters."""
         arguments = self.function.node.args

@@ -134,6 +134,23 @@ def test_a_reason_that_a_case_contradicts_is_refuted() -> None:
     assert score.law in score.why
 
 
+def test_a_branch_that_this_spec_never_builds_is_no_part_of_it() -> None:
+    """mhc_post_backward_split adds atomically under ATOMIC, and stores where that is false."""
+    from kernels import mhc_post
+
+    judge = scorer()
+    found = {}
+    for honest in (s for s in mhc_post.SPECS if "split" in s.name):
+        mutant = only(honest, "mhc_post_backward_split", "drop-store", "pass")
+        stores = [m for m in mutants(honest) if m.operator == "drop-store" and m.edit.branch is not None]
+        assert mutant.edit == stores[0].edit
+        found[honest.name] = [judge.score(Suspect(honest, mutant=m)).status for m in (stores[0], stores[-1])]
+    assert found == {
+        "mhc_post.triton_split_atomic": ["KILLED", "ABSENT"],
+        "mhc_post.triton_split_ordered": ["ABSENT", "KILLED"],
+    }
+
+
 def test_source_that_does_not_load_is_stillborn() -> None:
     mutant = only(ORDERED, "add_slots", "wrong-sign")
     broken = replace(mutant, edit=replace(mutant.edit, after="total -= -= 1"))

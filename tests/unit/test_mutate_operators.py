@@ -168,6 +168,37 @@ def test_an_upcast_that_another_makes_needless_is_let_be() -> None:
     assert "drop-upcast" in made(source.replace("x * y", "x * x + y"), jitted=True)
 
 
+def test_a_branch_that_only_some_builds_have_is_known_by_its_start() -> None:
+    """Its condition reads compile-time parameters alone, so that another build does not contain it."""
+    source = textwrap.dedent("""
+        def kernel(x, n, FAST: tl.constexpr, WIDE: tl.constexpr):
+            y = n - 1 if FAST else n - 2
+            if FAST and not WIDE:
+                z = n - 3
+                z = n - 4
+            elif WIDE:
+                z = n - 5
+            else:
+                z = n - 6
+            if n > 0:
+                z = n - 7
+    """)
+    (node,) = (n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef))
+    found = {}
+    for edit in edits(Scope.of(Function("m", "kernel", node, True)), source):
+        if edit.operator == "wrong-sign":
+            found[edit.before] = source[slice(*edit.branch)] if edit.branch else None
+    assert found == {
+        "n - 1": "n - 1",
+        "n - 2": "n - 2",
+        "n - 3": "z = n - 3",
+        "n - 4": "z = n - 3",
+        "n - 5": "z = n - 5",
+        "n - 6": "z = n - 6",
+        "n - 7": None,
+    }
+
+
 def test_what_only_a_device_shows() -> None:
     source = "def kernel(a, b):\n    tl.debug_barrier()\n    c = tl.dot(a, b, input_precision='ieee')\n"
     found = made(source, jitted=True)
