@@ -15,19 +15,26 @@ from typing import Any
 from numcheck.errors import InvalidSpec
 
 NAME = "equivalent.toml"
-# equal: no input can show it, bit for bit. allowed: bits differ, and the Contract allows either. open: a real mistake
-# that no law finds here, with what finding it would take.
-CLAIMS = ("equal", "allowed", "open")
+# equal: no input can show it, bit for bit. allowed: bits may differ, and the Contract allows either. device: a device
+# shows it, the interpreter cannot. open: a real mistake that no law finds, with what finding it would take.
+CLAIMS = ("equal", "allowed", "device", "open")
+# Claims that prove a mutant to be no mistake; the others explain a survivor, which it stays.
+PROOFS = ("equal", "allowed")
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why one mutant survives. claim: one of CLAIMS; only `open` ones still count as survivors."""
+    """Why one mutant survives. claim: one of CLAIMS."""
 
     id: str
     claim: str
     why: str
     file: str = ""
+
+    @property
+    def proves(self) -> bool:
+        """Whether it says that the mutant is no mistake at all."""
+        return self.claim in PROOFS
 
 
 def reasons(files: Iterable[str]) -> dict[str, Reason]:

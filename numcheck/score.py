@@ -222,7 +222,7 @@ class _Run:
         base = Score(self.suspect, "SURVIVED", tried=tried, laws=laws, changed=self.changed, why=self._held())
         reason = self.suspect.reason
         if not self.kills:
-            if reason is None or reason.claim == "open":
+            if reason is None or not reason.proves:
                 return base
             if reason.claim == "equal" and self.changed:
                 return replace(base, status="REFUTED", why="the reason says that no bit can differ, and one did")

@@ -145,7 +145,9 @@ def suspects(
         except InvalidSpec as error:
             notes.append(str(error))
     known = reasons(s.mutant.file for s in made if s.mutant is not None)
-    made = [replace(suspect, reason=known.get(suspect.id)) for suspect in made]
+    # What only a device shows is no excuse on one.
+    excused = {name: reason for name, reason in known.items() if device == "cpu" or reason.claim != "device"}
+    made = [replace(suspect, reason=excused.get(suspect.id)) for suspect in made]
     notes += _stale(known, made)
     units = {suspect.unit: place for place, suspect in reversed(list(enumerate(made)))}
     ids = {suspect.id: place for place, suspect in reversed(list(enumerate(made)))}

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from numcheck import Case, Fault, KernelSpec, interpreter
 from numcheck.laws.law import Law
 from numcheck.mutate import Mutant, mutants
 from numcheck.profile import QUICK
-from numcheck.reasons import Reason
+from numcheck.reasons import NAME, Reason, reasons
 from numcheck.score import Scorer
 from numcheck.suspect import Suspect, suspects
 
@@ -118,6 +119,15 @@ def test_a_written_reason_makes_it_equivalent(claim: str) -> None:
     score = scorer().score(suspect)
     assert score.status == "EQUIVALENT"
     assert score.to_json()["reason"] == "a sum reads its terms only"
+
+
+def test_what_only_a_device_shows_is_no_excuse_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[[mutant]]\nid = "{}"\nclaim = "device"\nwhy = "a CPU has no second device"\n'
+    (tmp_path / NAME).write_text(text.format(_contiguous().id))
+    monkeypatch.setattr("numcheck.suspect.reasons", lambda files: reasons([str(tmp_path / "x.py")]))
+    excused = {device: suspects([COPIED], device=device)[0] for device in ("cpu", "cuda")}
+    assert [s.reason.claim for s in excused["cpu"] if s.reason] == ["device"]
+    assert not [s for s in excused["cuda"] if s.reason]
 
 
 def test_an_open_reason_explains_a_survivor_that_stays_one() -> None:
