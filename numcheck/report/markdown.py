@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from numcheck.compare import Comparison, grouped
 from numcheck.report.failures import Failure
+from numcheck.report.faults import Faults
 from numcheck.report.page import Page
 from numcheck.report.summary import Cell
 from numcheck.report.text import GLYPHS, clean, count
@@ -131,10 +132,54 @@ def _failure(f: Failure) -> Iterator[str]:
 
 
 def _rest(page: Page) -> Iterator[str]:
-    for title, text in _sections(page):
+    for title, text in (*_faults(page.faults), *_sections(page)):
         if text:
             yield f"## {title}"
             yield text
+
+
+def _faults(found: Faults | None) -> Iterator[tuple[str, str]]:
+    if found is None:
+        return
+    yield (
+        "Fault by law",
+        table(
+            ["Kernel", "Mutants", "Killed", "Share", "Raised", "Explained", "Survivors", "allclose catches"],
+            [
+                [x.name, x.judged, x.dead, x.share, x.raised, x.statuses["EQUIVALENT"], x.alive, x.usual]
+                for x in found.specs
+            ],
+        )
+        or plain("; ".join(found.sentences)),
+    )
+    yield (
+        "Declared faults",
+        table(
+            ["Fault", "Named law", "Status", "Case", "allclose"],
+            [
+                [x.name, x.expected, next(iter(x.statuses)), x.case, "catches" if x.caught else "passes"]
+                for x in found.declared
+            ],
+        ),
+    )
+    yield (
+        "Source mutants by operator",
+        table(
+            ["Operator", "Mutants", *found.laws, "Explained", "Survivors", "allclose catches"],
+            [
+                [x.name, x.judged, *(x.killed[law] for law in found.laws), x.statuses["EQUIVALENT"], x.alive, x.usual]
+                for x in found.operators
+            ],
+        ),
+    )
+    yield (
+        "Survivors",
+        table(
+            ["Mutant", "Kernel", "Line", "Was", "Is", "Why"],
+            [[m.id, m.spec, m.where, m.before, m.after, m.why] for m in (*found.survivors, *found.refuted)],
+        ),
+    )
+    yield "Laws that caught nothing anywhere", plain(", ".join(found.idle))
 
 
 def _sections(page: Page) -> Iterator[tuple[str, str]]:

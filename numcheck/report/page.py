@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numcheck.baseline import Baseline, of
 from numcheck.compare import Comparison, compare
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.report import failures, gates, ladder, ledger, near, provenance, summary
+from numcheck.report import failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
@@ -36,6 +36,7 @@ class Page:
     fingerprints: list[provenance.Fingerprint]
     environments: tuple[list[str], list[provenance.EnvironmentRow]]
     seconds: list[tuple[str, float]]
+    faults: faults.Faults | None
     troubles: list[provenance.Trouble]
     rows: int
     comparison: Comparison | None
@@ -58,10 +59,14 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     climbed = ladder.ladders(chosen)
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
+    broken_on_purpose = faults.faults(records)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
-        summary=summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
+        summary=_with_faults(
+            summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
+            broken_on_purpose,
+        ),
         notes=_notes(chosen),
         failures=broken,
         kernels=views,
@@ -77,11 +82,25 @@ def build(records: Records, base: Baseline | None = None) -> Page:
         fingerprints=provenance.fingerprints(chosen),
         environments=provenance.environments(chosen),
         seconds=provenance.seconds(chosen),
+        faults=broken_on_purpose,
         troubles=provenance.troubles(records, found, chosen),
         rows=len(records.rows),
         comparison=compare(base, of(records)) if base is not None else None,
         anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
     )
+
+
+def _with_faults(said: summary.Summary, found: faults.Faults | None) -> summary.Summary:
+    """The first screen with what was said of broken kernels, which may be all that these records hold."""
+    if found is None:
+        return said
+    alone = not said.cases and not said.claims
+    sentences = [*([] if alone else said.sentences), *found.sentences]
+    if not found.held:
+        return replace(said, word="failed", headline="Did not hold", sentences=sentences)
+    if alone:
+        return replace(said, word="held", headline="Held", sentences=sentences)
+    return replace(said, sentences=sentences)
 
 
 def _notes(chosen: Selection) -> list[tuple[Kernel, str, str]]:
