@@ -156,6 +156,7 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", type=_some, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
     parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
     parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
+    parser.add_argument("--records", metavar="FILE", help="append what --ab found to this records file")
     parser.add_argument("--pairs", type=_some, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numcheck.baseline import Baseline
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLES = ("style.css", "card.css", "print.css")
+SCRIPTS = ("page.js", "case.js", "find.js", "sort.js")
 
 
 def render_html(records: Records, base: Baseline | None = None) -> str:
@@ -27,13 +29,14 @@ def render_html(records: Records, base: Baseline | None = None) -> str:
 
     from numcheck.report.page import build
 
-    css = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    css, script = (_gathered(*names) for names in (STYLES, SCRIPTS))
+    page = build(records, base)
     return (
         _templates()
         .get_template("page.html")
         .render(
-            page=build(records, base),
+            page=page,
+            data=Markup(page.cases.data),
             css=Markup(css),
             script=Markup(script),
             policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(script)}'; base-uri 'none'; "
@@ -50,6 +53,10 @@ def render_markdown(records: Records, base: Baseline | None = None) -> str:
     return write(build(records, base))
 
 
+def _gathered(*names: str) -> str:
+    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in names)
+
+
 def _digest(text: str) -> str:
     """The hash by which the page's policy lets this one style or script through, and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
@@ -60,7 +67,8 @@ def _templates() -> Environment:
     """The templates, compiled once a process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from numcheck.report import failures, ledger, svg, text
+    from numcheck.record import replay_line
+    from numcheck.report import cases, failures, ledger, svg, text
 
     templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -72,6 +80,8 @@ def _templates() -> Environment:
     )
     templates.globals |= {
         "breakable": _breakable,
+        "case_key": cases.case_key,
+        "replay_line": replay_line,
         "count": text.count,
         "glyphs": text.GLYPHS,
         "rung_glyphs": text.RUNG_GLYPHS,
