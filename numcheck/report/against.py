@@ -154,7 +154,9 @@ def _bits(bits: Bits, base: Known, head: Known) -> ChangedBits:
         told = f"changed in {len(bits.changed)} of {count(shared, 'Case')}"
     else:
         told = f"the same in {count(shared, 'Case')}"
-    links = [_link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in bits.changed[:CASES]]
+    links = [
+        _link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in bits.changed[:CASES]
+    ]
     return ChangedBits(bits.output, told, len(bits.changed), links)
 
 

@@ -19,6 +19,7 @@ MANY = (1, 3, 10, 100, 1000)
 ORDER_MATTERS = 3
 # A picture of bytes in pixels, and its margins for the labels.
 WIDE, HIGH, LEFT, BOTTOM, TOP = 420, 150, 58, 18, 8
+TICKS = 4
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 # A ratio of times from a quarter to fourfold, and the ends of the axis hold what lies beyond.
 RATIOS = ((0.25, "¼"), (0.5, "½"), (1.0, "1"), (2.0, "2"), (4.0, "4"))
@@ -120,7 +121,7 @@ def memory(seen: Sequence[Bytes], label: str) -> Markup:
 
 
 def _bytes_axis(top: float, y: Callable[[int], int]) -> list[str]:
-    step = max(10, 10 * math.ceil(top / 40))
+    step = max(1, math.ceil(top / TICKS)) if top < 10 * TICKS else 10 * math.ceil(top / (10 * TICKS))
     parts = []
     for power in range(0, int(top) + 1, step):
         count = 2**power if power else 0

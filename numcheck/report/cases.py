@@ -1,4 +1,4 @@
-"""Every judged Case by number: what a mark of a picture leads to, and the table that search and filters look through."""
+"""Every judged Case by number: what a mark of a picture leads to, and what search and filters look through."""
 
 from __future__ import annotations
 

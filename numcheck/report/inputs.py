@@ -9,14 +9,14 @@ REGIMES = {
     "wide": "Data are normal values times powers of two from 2^-8 to 2^8, wide enough that FP32 sums of them round.",
     "normal": "Data are normal values: mean 0, variance 1.",
     "mean4": "Data are normal values around 4, so that sums grow and a bias shows.",
-    "cancelling": "Data cancel: the two halves of a row nearly agree with opposite signs, so that what is left is small.",
+    "cancelling": "Data cancel: the halves of a row nearly agree with opposite signs, so that little is left.",
     "integers": "Data are whole numbers from -3 to 3, so that the right result is exact.",
     "ones": "Data are ones, so that the right result is exact.",
     "zeros": "Data are zeros.",
 }
 LAYOUTS = {
     "contiguous": "Tensors are contiguous.",
-    "strided": "Tensors are strided: every second element of a row, rows and planes one more element apart, NaN between.",
+    "strided": "Tensors are strided: every second element of a row, rows and planes one more apart, NaN between.",
 }
 ROUNDED = "Values are drawn in FP64, rounded once to {dtype}, and the oracle gets those rounded values."
 PLACED = "Each tensor starts {offset} elements past a 64-byte boundary, with NaN before and after."

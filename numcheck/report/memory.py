@@ -62,7 +62,7 @@ def _maxima(pooled: Iterable[Judged]) -> Iterable[tuple[Mapping[str, Any], int]]
     """Each declared maximum as a Case, and the bytes that the formula gives it; what is no Case is left out."""
     for judged in pooled:
         declared = judged.row.get("figures", {}).get("declared_maxima", {}) if judged.law == LAW else {}
-        for line, formula in (declared.items() if isinstance(declared, Mapping) else ()):
+        for line, formula in declared.items() if isinstance(declared, Mapping) else ():
             case, value = _case(line), number(formula)
             if case is not None and 0 <= value < math.inf:
                 yield case, int(value)
