@@ -120,6 +120,8 @@ def _alarms(parser: argparse.ArgumentParser) -> None:
 def _render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files (JSONL)")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=".html or .md")
+    parser.add_argument("--brief", action="store_true", help="of .md: only what fits a comment on a pull request")
+    parser.add_argument("--github", action="store_true", help="also print annotations for GitHub Actions")
     parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
 
 

@@ -45,12 +45,20 @@ def render_html(records: Records, base: Baseline | None = None) -> str:
     )
 
 
-def render_markdown(records: Records, base: Baseline | None = None) -> str:
-    """The same content as Markdown; its first part is short enough for a comment on a pull request."""
+def render_markdown(records: Records, base: Baseline | None = None, brief: bool = False) -> str:
+    """The same content as Markdown. brief: only what fits a comment: answers, failures, what moved."""
     from numcheck.report.markdown import write
     from numcheck.report.page import build
 
-    return write(build(records, base))
+    return write(build(records, base), brief)
+
+
+def render_annotations(records: Records, base: Baseline | None = None) -> list[str]:
+    """Workflow commands of GitHub Actions, a line each: what failed, what fell, what was not run."""
+    from numcheck.report.annotations import lines
+    from numcheck.report.page import build
+
+    return lines(build(records, base))
 
 
 def _gathered(*names: str) -> str:
