@@ -141,6 +141,8 @@ def _alarms(parser: argparse.ArgumentParser) -> None:
 def _render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files (JSONL)")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=".html or .md")
+    parser.add_argument("--brief", action="store_true", help="of .md: only what fits a comment on a pull request")
+    parser.add_argument("--github", action="store_true", help="also print annotations for GitHub Actions")
     parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
 
 
@@ -177,6 +179,7 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", type=_some, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
     parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
     parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
+    parser.add_argument("--records", metavar="FILE", help="append what --ab found to this records file")
     parser.add_argument("--pairs", type=_some, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")
 
 

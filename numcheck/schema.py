@@ -161,6 +161,20 @@ BODIES: dict[str, Shape] = {
         doc=TEXT,
         source=TEXT,
     ),
+    "bench": record(
+        {
+            "specs": TEXT,
+            "a": TEXT,
+            "b": TEXT,
+            "case": CASE,
+            "pairs": COUNT,
+            "ratio": NUMBER,
+            "low": NUMBER,
+            "high": NUMBER,
+            "decides": FLAG,
+            "environment": TEXT,
+        }
+    ),
     "unavailable": record({**JUDGED, "reason": TEXT, "needs": TEXT, "environment": TEXT}),
     "problem": record({"file": TEXT, "line": COUNT, "text": TEXT}),
     "end": record({"facts": map_of(ANYTHING)}),

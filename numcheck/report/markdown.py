@@ -14,12 +14,29 @@ from numcheck.report.text import GLYPHS, clean, count
 # Failures told in full, and rows of a table: a comment is read, not searched; the HTML page has the rest.
 FAILURES = 10
 ROWS = 40
+# GitHub takes comments of up to 65,536 characters; what is over it is refused whole.
+COMMENT = 65_000
+LEFT_OUT = "The rest is in the HTML page."
 
 
-def write(page: Page) -> str:
-    """The whole text."""
-    blocks = [*_head(page), *_compared(page.comparison), *_failures(page.failures), *_rest(page)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+def write(page: Page, brief: bool = False) -> str:
+    """The whole text; or, brief, as much of its beginning as a comment on a pull request takes."""
+    blocks = [*_head(page), *_compared(page.comparison), *_failures(page.failures)]
+    if brief:
+        return _fitting([block for block in blocks if block])
+    return "\n\n".join(block for block in (*blocks, *_rest(page)) if block) + "\n"
+
+
+def _fitting(blocks: Sequence[str]) -> str:
+    """The blocks that fit into a comment, whole, and a word where some do not."""
+    kept: list[str] = []
+    size = len(LEFT_OUT)
+    for block in blocks:
+        size += len(block) + 2
+        if size > COMMENT:
+            return "\n\n".join([*kept, LEFT_OUT]) + "\n"
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"
 
 
 def plain(text: object) -> str:

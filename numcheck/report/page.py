@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from numcheck.baseline import Baseline, of
+from numcheck.baseline import Baseline, Subject, of
 from numcheck.compare import Comparison, compare
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.report import failures, faults, gates, ladder, ledger, near, provenance, summary
+from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
@@ -24,6 +24,8 @@ class Page:
     notes: list[tuple[Kernel, str, str]]
     failures: list[failures.Failure]
     kernels: list[gates.KernelView]
+    cards: list[cards.Card]
+    cases: cases.Cases
     ladders: list[ladder.Ladder]
     rungs: tuple[list[str], list[str]]
     order_dependent: list[ladder.OrderDependent]
@@ -43,10 +45,15 @@ class Page:
     anchors: frozenset[str]
 
     def link(self, cell: Cell) -> str:
-        """Where a cell of the matrix leads: to its failure, or to its kernel's pictures; "" where there is neither."""
+        """Where a cell of the matrix leads: to its failure, or to its kernel's card; "" where there is neither."""
         failure = failures.claim_anchor(cell.kernel, cell.law, cell.place)
-        pictures = gates.kernel_anchor(cell.kernel, cell.place)
-        return next((wanted for wanted in (failure, pictures) if wanted in self.anchors), "")
+        card = gates.kernel_anchor(cell.kernel, cell.place)
+        return next((wanted for wanted in (failure, card) if wanted in self.anchors), "")
+
+    def card(self, subject: Subject) -> str:
+        """Where the card of a compared kernel is, or ""."""
+        found = gates.kernel_anchor(subject.kernel, subject.place)
+        return found if found in self.anchors else ""
 
 
 def build(records: Records, base: Baseline | None = None) -> Page:
@@ -60,16 +67,19 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     broken_on_purpose = faults.faults(records)
+    comparison = compare(base, of(records)) if base is not None else None
+    uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
+    said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
+    shown = cards.cards(records, chosen, said.lines, views, comparison)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
-        summary=_with_faults(
-            summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
-            broken_on_purpose,
-        ),
+        summary=said,
         notes=_notes(chosen),
         failures=broken,
         kernels=views,
+        cards=shown,
+        cases=cases.cases(chosen),
         ladders=climbed,
         rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),
@@ -85,8 +95,8 @@ def build(records: Records, base: Baseline | None = None) -> Page:
         faults=broken_on_purpose,
         troubles=provenance.troubles(records, found, chosen),
         rows=len(records.rows),
-        comparison=compare(base, of(records)) if base is not None else None,
-        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
+        comparison=comparison,
+        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [card.anchor for card in shown]) - {""},
     )
 
 
