@@ -93,7 +93,12 @@ def sparse_mla_fold_sink(
         inside = (t < S_q)[:, None] & head[None, :]
         logit = tl.load(lse + t[:, None] * lse_t + h[None, :] * lse_h, mask=inside, other=float("inf"))
         dots = tl.load(delta + t[:, None] * H + h[None, :], mask=inside, other=0.0)
-        p_sink = 1.0 / (1.0 + tl.exp(logit - weight[None, :]))
+        above = logit - weight[None, :]
+        # The sink's share is 1 / (1 + exp(above)). Half of the power at a time, since D may be large where the share is
+        # below FP32's range.
+        half = tl.exp(-0.5 * tl.abs(above))
+        part = tl.where(above > 0.0, half, 1.0)
+        share = dots * part / (1.0 + half * half) * part
         # D is 0 where a row has no live slot; its lse, whatever it holds, must not enter.
-        total += tl.where(dots == 0.0, 0.0, p_sink * dots)
+        total += tl.where(dots == 0.0, 0.0, share)
     tl.store(d_sink + h, -tl.sum(total, axis=0), mask=head)

@@ -92,8 +92,9 @@ def vjp(
     check(NAME, n, ordered_bytes(n, wide, element, step), budget, q.device)
     gradients, delta = call.query_half()
     sums = torch.zeros((n.S_k, n.D), dtype=torch.float32, device=q.device)
+    d_kv = sums if wide else call.empty_d_kv()
     _add_in_order(call, delta, sums, step)
-    return gradients | {"d_kv": sums if wide else call.empty_d_kv().copy_(sums)}
+    return gradients | {"d_kv": d_kv if wide else d_kv.copy_(sums)}
 
 
 def _add_in_order(call: Backward, delta: Tensor, sums: Tensor, step: int) -> None:
