@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 NULL = 2.0**-20
 # Elements of a contiguous tile: the smallest block of differing elements that a count over the whole could hide.
 TILE = 64
+# How much larger the variance of summed errors may be, since equal values round alike, than if they did not: draws take
+# each error for itself, so beyond this their spread is too narrow by more than a factor 1.4.
+MOST_ALIKE = 2.0
+# Of n normal values the ulps squared have a mean square of up to three times their square mean, as the values have; so
+# many values of other sizes count as n that sum up as evenly as these.
+NORMAL = 3.0
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class Figures:
         self._flips, self._jitter_squares = Sums(jitters), Sums(jitters)
         self.emulation_lean = 0.0
         self.values = Distinct()
+        # Variances of the distinct rounding errors in ulps squared: a value that occurs k times has one error k times.
+        self.alike = self.apart = self.alike_square = 0.0
         self.blocks = Blocks(shape, jitters) if rounded else None
         self._worst: tuple[int, float, Element] | None = None
 
@@ -158,10 +166,13 @@ class Figures:
         """How many rounding errors there are to average over: distinct nonzero values that round.
 
         Constant or repeated values round alike, so they count once; 0 where fewer than half are distinct, since a
-        figure over them is one error many times over.
+        figure over them is one error many times over. Where the cast decides the error, a few large values among many
+        small ones are few.
         """
         distinct = self.values.count
-        return distinct if 2 * distinct >= self.rounds else 0
+        if 2 * distinct < self.rounds or self.alike > MOST_ALIKE * self.apart:
+            return 0
+        return min(distinct, round(NORMAL * self.alike**2 / self.alike_square)) if self.alike_square else distinct
 
     @property
     def relative(self) -> float:
@@ -295,11 +306,24 @@ class Part:
         if not f.rounded:
             f.ulp_square += float(self._over_plain(ulp(truth, f.grid).square()).sum())
         f.values.add(truth[self.moved].abs())
+        if f.rounded:
+            self._repeats(truth[self.moved].abs())
         slack = self._slack(error)
         f.slack = larger(f.slack, _max(slack))
         if f.blocks is not None:
             f.blocks.add(differs, self.start)
         self._worst(wrong, slack, off)
+
+    def _repeats(self, values: Tensor) -> None:
+        """Add up what values that occur again and again make of the sum of their errors."""
+        distinct, counts = torch.unique(values, return_counts=True)
+        if distinct.numel() == 0:
+            return
+        steps = ulp(distinct, self.figures.grid)
+        alike = (counts * steps).square()
+        self.figures.alike += float(alike.sum())
+        self.figures.apart += float((counts * steps.square()).sum())
+        self.figures.alike_square += float(alike.square().sum())
 
     def _over_plain(self, values: Tensor) -> Tensor:
         return values if self.ordinary else torch.where(self.plain, values, 0.0)

@@ -1,9 +1,10 @@
 """Balance losses on a GPU: the interpreter's bits, graph replay, fullgraph compile, and time against torch.
 
     python docs/measurements/balance_loss.py OUT                   on a GPU: everything, into OUT/gpu.jsonl
-    TRITON_INTERPRET=1 python docs/measurements/balance_loss.py OUT --bits      on a CPU: hashes alone, OUT/cpu.jsonl
+    TRITON_INTERPRET=1 python docs/measurements/balance_loss.py OUT        on a CPU: hashes alone, into OUT/cpu.jsonl
 
-Each row of the output is one JSON object with its kind: environment, bits, replay, compile, time (with every raw pair).
+With both files in one folder the second run says where their bits differ. Each row is one JSON object with its kind:
+environment, bits, replay, compile, time (with every raw pair).
 """
 
 from __future__ import annotations
@@ -219,6 +220,22 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return math.exp(medians[edge]), math.exp(statistics.median(logs)), math.exp(medians[-edge - 1])
 
 
+def compared(folder: Path) -> str:
+    """How many hashes of the GPU and of the interpreter agree, where both have been written to `folder`."""
+    files = [folder / name for name in ("cpu.jsonl", "gpu.jsonl")]
+    if not all(file.exists() for file in files):
+        return "bits: one of cpu.jsonl and gpu.jsonl is not there to compare with"
+    found = []
+    for file in files:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        bits = [row for row in rows if row["kind"] == "bits"]
+        found.append({(r["spec"], json.dumps(r["case"]), n): h for r in bits for n, h in r["hashes"].items()})
+    differ = sorted(
+        {(spec, output) for (spec, case, output), h in found[0].items() if found[1].get((spec, case, output)) != h}
+    )
+    return f"bits: {len(found[0])} outputs in the interpreter, other bits on the GPU in {differ or 'none'}"
+
+
 def writer(file: TextIO) -> Callable[..., None]:
     def write(kind: str, **row: Any) -> None:
         file.write(json.dumps({"kind": kind, **row}) + "\n")
@@ -242,6 +259,7 @@ def main() -> None:
             replay(write)
             compiled(write)
             times(write)
+    print(compared(options.out))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 Forward: each part of the tokens leaves its column sums and counts in a slot; one program then folds the slots and makes
 the loss. Backward: tiles of whole rows, one writer an address. Every sum is a balanced tree of neighbours, written
-out two by two, so that no compiler, layout or device chooses an order: as no product is fused with an add either, the
-interpreter and a GPU give the same bits.
+out two by two, so that no compiler, layout or device chooses an order, and no product is fused with an add.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from numcheck.capability import Device
 from numcheck.case import Case
 from numcheck.certify import certify, slope
 from numcheck.contract import Contract, Sum
 from numcheck.oracle import Oracle, Relation
 from numcheck.oracles import balance_loss_map, balance_loss_topk
-from numcheck.oracles.balance_loss_cases import CLAMP, EPSILON, SCORES
+from numcheck.oracles.balance_loss_cases import CLAMP, EPSILON, NAMED, SCORES
 from numcheck.reading import Ball, Emulation, Radius, Truth, read
 from numcheck.sample import sample
 from numcheck.ulp import cast
@@ -199,9 +200,12 @@ def test_edge_and_tiny_cases_can_be_sampled_and_read(oracle: Oracle) -> None:
 
 
 @pytest.mark.parametrize("oracle", BOTH, ids=lambda o: o.name)
-def test_named_shapes_are_edges(oracle: Oracle) -> None:
-    shapes = {tuple(dict(at.sizes).values()) for at in oracle.space.edges}
-    assert {(8193, 64, 6), (4097, 512, 8), (33, 129, 8), (4096, 256, 8)} <= shapes
+def test_named_shapes_always_run(oracle: Oracle) -> None:
+    device: Device
+    for device in ("cpu", "cuda"):
+        space = oracle.on(device).space
+        shapes = {tuple(dict(at.sizes).values()) for at in (*space.edges, *space.once)}
+        assert set(NAMED) | {(8193, 64, 6), (4097, 512, 8), (33, 129, 8), (4096, 256, 8)} <= shapes
 
 
 RELATIONS = [(o, r) for o in BOTH for r in o.relations]

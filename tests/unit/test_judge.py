@@ -106,6 +106,20 @@ def test_band_and_bias_need_independent_errors() -> None:
         assert accuracy_status(output_gates(r)).status is Status.PASS
 
 
+def test_a_few_large_values_among_many_are_few() -> None:
+    """A row 2^20 times the others makes every norm by itself, and in it one value that comes back again and again."""
+    values = normal(1600).reshape(40, 40)
+    values[0] *= 2.0**20
+    for repeats in (0, 18):
+        values[0, :repeats] = float(values[0, 0])
+        for kind in ("band", "bias"):
+            assert gate(output_gates(readings(values)), kind).vacuous
+    even = normal(1600).reshape(40, 40)
+    assert not gate(output_gates(readings(even)), "bias").vacuous
+    even[:, :19] = even[:, :1]
+    assert gate(output_gates(readings(even)), "bias").vacuous
+
+
 def test_equal_values_that_round_alike_are_no_bias() -> None:
     """1.0001 everywhere rounds to 1 everywhere: a hundred equal errors, and right."""
     assert failed(readings(torch.full((4, 400), 1.0001, dtype=torch.float64))) == set()
