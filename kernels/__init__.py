@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels import mhc_post
+from kernels import mhc_post, sparse_mla
 from numcheck import KernelSpec
 
-ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS,)
+ALL: tuple[KernelSpec, ...] = (*mhc_post.SPECS, *sparse_mla.SPECS)

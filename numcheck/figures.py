@@ -88,11 +88,12 @@ class Figures:
         # Counts of elements: of each kind of truth, emulation, radius; wrong, differing, away from exactness; plain.
         self.nonzero = self.finite = self.bounded = self.loud = self.emulated = self.nan = 0
         self.wrong = self.differ = self.inexact = self.plain = self.rounds = 0
-        # Sums over the plain elements: of squares of truth, error, output - emulation, ulp; of error * sign(truth).
+        # Sums over the plain elements: of squares of truth, error, output - emulation, ulp; of error * sign(truth); and
+        # of squares of draw - truth and jitter - emulation.
         self.truth_square = self.error_square = self.off_square = self.ulp_square = self.error_lean = 0.0
         self.ulps = self.slack = 0.0
         self.draw_squares, self.draw_leans = [0.0] * draws, [0.0] * draws
-        self.flips_by_run = [0] * jitters
+        self.flips_by_run, self.jitter_squares = [0] * jitters, [0.0] * jitters
         self.values = Distinct()
         self.blocks = Blocks(shape) if rounded else None
         self._worst: tuple[int, float, Element] | None = None
@@ -170,6 +171,16 @@ class Figures:
         return math.fsum(self.squares) / max(1, self.draws)
 
     @property
+    def loose(self) -> float:
+        """Share of the predicted mean square that the accumulators alone make, from 0 to 1.
+
+        Where a 16-bit result is left over from a cancellation inside, FP32 errors outweigh its cast. They are predicted
+        for the worst tree and a right kernel's may be far smaller, so that much may be missing from its error.
+        """
+        moved = math.fsum(self.jitter_squares) / max(1, self.jitters * self.plain)
+        return min(1.0, moved / self.mean_square) if self.mean_square else 0.0
+
+    @property
     def error(self) -> float:
         """Root mean square error."""
         return math.sqrt(self.error_square / max(1, self.plain))
@@ -233,6 +244,7 @@ class Part:
         self.figures.flips_by_run[number] += int(flipped.sum())
         if self.flips is not None:
             self.flips += flipped
+            self.figures.jitter_squares[number] += float(self._over_plain(jittered - self.emulation).square().sum())
         self.away |= jittered != self.truth
 
     @timed("judge")

@@ -39,6 +39,8 @@ MODEL = 1.5
 FEWEST = 300
 # The chance that the match gate accuses a right kernel, in one output of one Case.
 MATCH_RISK = 1e-8
+# A share of the accumulators that is worth a word.
+NOTABLE = 0.01
 
 
 @timed("judge")
@@ -196,9 +198,16 @@ def _band(r: Figures) -> Gate:
     reason = (
         f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
         f"Contract; allowed: {Z_LIMIT:g} spreads of the same figure over the draws, at least a factor {MODEL:g} for "
-        "the noise model; above it something rounds that is not declared, below it a declared rounding is missing"
+        f"the noise model{below(r.loose)}; above it something rounds that is not declared, below it a declared "
+        "rounding is missing"
     )
-    return Gate("band", r.name, r.ratio, math.exp(width), reason, standing.spread, math.exp(-width))
+    lower = math.exp(-width) * math.sqrt(1.0 - r.loose)
+    return Gate("band", r.name, r.ratio, math.exp(width), reason, standing.spread, lower)
+
+
+def below(loose: float) -> str:
+    """What a two-sided band says of accumulators that may be better than predicted."""
+    return f", and as much less as {loose:.0%} of the square is the accumulators' alone" if loose >= NOTABLE else ""
 
 
 def _upper(r: Figures) -> Gate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -162,6 +163,10 @@ class CaseSpace:
     once: tuple[Case, ...] = ()
     note: str = ""
     elsewhere: Mapping[Device, CaseSpace] = field(default_factory=dict)
+
+    def work(self, case: Case) -> int:
+        """How much work a Case is: the product of its sizes, light ones left out."""
+        return math.prod(value for name, value in case.sizes if name not in self.light)
 
 
 @dataclass(frozen=True)

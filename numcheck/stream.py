@@ -110,6 +110,8 @@ def _empty(
 
 
 def _saved(spec: KernelSpec, sample: Sample, outputs: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    if spec.saved == "recomputed":
+        return None
     return {name: outputs[name] for name in spec.oracle.saved_for(sample.case) if name in outputs} or None
 
 

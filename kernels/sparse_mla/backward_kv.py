@@ -12,7 +12,8 @@ import triton.language as tl
 
 from kernels.sparse_mla.common import add_sizes, live_rows, power_of_two, tile, with_sink
 
-# Where a slot's row goes: FP32 atomics; its own place in a buffer; two features an int64, 32 bits each; one an int64.
+# Where a slot's row goes: FP32 atomics; its own place in a buffer; integers (the last two), two features of 32 bits an
+# int64 or one.
 ATOMIC, STAGED, PACKED, WIDE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 # The exponent of a KV row that has no scale, since a contribution is not finite.
 NO_SCALE = tl.constexpr(1 << 20)
@@ -26,20 +27,22 @@ def sparse_mla_backward_kv(
     HEADS: tl.constexpr, SLOTS: tl.constexpr, WIDTH: tl.constexpr, CHUNKS: tl.constexpr, VALUES: tl.constexpr,
     HAS_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr, MODE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    if AGAIN:
-        if tl.load(retries + S_k) == 0:
+    # Nested, since `and` would load the flag, which only a second pass has, before it looks at AGAIN.
+    if AGAIN:  # noqa: SIM102
+        if tl.load(retries + S_k) != 1:
             return
     blocks = tl.cdiv(H, HEADS)
     t = first + (tl.program_id(0) // blocks).to(tl.int64)
     h = (tl.program_id(0) % blocks) * HEADS + tl.arange(0, HEADS)
     head = h < H
+    # Tuples of tiles, which grow while the loop is unrolled; a tile of all features at once has no slices.
     qs, cotangents = (), ()
     for c in tl.static_range(CHUNKS):
         d = c * WIDTH + tl.arange(0, WIDTH)
-        qs = qs + (tile(q + t * q_t, h, d, q_h, q_d, head[:, None] & (d < D)[None, :]),)
+        qs += (tile(q + t * q_t, h, d, q_h, q_d, head[:, None] & (d < D)[None, :]),)  # type: ignore[assignment]
         if c < VALUES:
             inside = head[:, None] & (d < D_V)[None, :]
-            cotangents = cotangents + (tile(d_out + t * d_out_t, h, d, d_out_h, d_out_d, inside),)
+            cotangents += (tile(d_out + t * d_out_t, h, d, d_out_h, d_out_d, inside),)  # type: ignore[assignment]
     dots = tl.load(delta + t * H + h, mask=head, other=0.0)
     total = tl.load(lse + t * lse_t + h * lse_h, mask=head, other=0.0)
     if HAS_SINK:
@@ -48,7 +51,7 @@ def sparse_mla_backward_kv(
         slots = start + tl.arange(0, SLOTS)
         row, live = live_rows(topk_idxs, topk_length, t, slots, topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH)
         if AGAIN:
-            live = live & (tl.load(retries + row, mask=live, other=0) != 0)
+            live = live & (tl.load(retries + row, mask=live, other=0) == 1)
             if tl.max(live.to(tl.int32), axis=0) > 0:
                 add_block(
                     kv, sums, buckets, exponents, qs, cotangents, dots, total, head, slots, row, live,
@@ -80,7 +83,7 @@ def add_block(
     p = tl.where(both, tl.exp(score * softmax_scale - total[:, None]), 0.0)
     d_s = tl.where(both, p * (d_p - dots[:, None]) * softmax_scale, 0.0).to(kv.dtype.element_ty)
     p = p.to(kv.dtype.element_ty)
-    if MODE == PACKED or MODE == WIDE:
+    if MODE >= PACKED:
         exponent = tl.load(exponents + row, mask=live, other=0)
         live = live & (exponent < NO_SCALE)
         exponent = tl.where(live, exponent, 0)
@@ -106,9 +109,9 @@ def add_block(
             tl.atomic_add(at, word, mask=live[:, None] & (w < words)[None, :], sem="relaxed")
         else:
             tl.atomic_add(sums + row[:, None] * D + d[None, :], wide(added, exponent), mask=mask, sem="relaxed")
-        if (MODE == PACKED or MODE == WIDE) and not AGAIN:
+        if MODE >= PACKED and not AGAIN:
             largest = tl.maximum(largest, tl.where(mask, tl.abs(added), 0.0))
-    if (MODE == PACKED or MODE == WIDE) and not AGAIN:
+    if MODE >= PACKED and not AGAIN:
         add_sizes(buckets, row, tl.max(largest, axis=1), live)
 
 

@@ -8,7 +8,7 @@
    which it fails is set to zero and gets the scale that the sums of sizes give.
 5. Such rows are added again. The decision stays on the device: this pass is always launched, and ends at once where
    every proof held.
-6. The sums are scaled back.
+6. The sums are scaled back, those of a row that nothing proved as NaN.
 
 All sums of sizes are sums of integers too (`common.add_sizes`), so the scales do not depend on order either. A row with
 a contribution that is not finite becomes NaN as a whole: an integer cannot hold it.
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kernels.sparse_mla.backward_kv import NO_SCALE, PACKED, WIDE
 from kernels.sparse_mla.common import BUCKETS, power_of_two, summed_sizes
-from kernels.sparse_mla.halves import Backward
+from kernels.sparse_mla.halves import Backward, Scales
 from kernels.sparse_mla.tiles import padded
 from kernels.sparse_mla.workspace import check, fixed_point_bytes
 
@@ -31,6 +31,10 @@ NAME = "sparse_mla.triton_fixed_point"
 # Additions to one KV row at most. Each rounds by at most 1/2, so together by 2^26, an eighth of the 32-bit range at
 # most; and so many sizes of at most 2^34 units stay below the bucket's mark.
 MOST_ADDENDS = 2**27
+# What the flag of a KV row holds until its sums are proven (0) or found to be in need of another pass (1).
+UNPROVEN = tl.constexpr(-1)
+# Bits of the integers that d_kv is added in.
+BITS = (64, 32)
 # KV rows of a program that sets scales or proves them, and words of a tile that it sets to zero or scales back.
 ROWS, WORDS = 64, 64
 
@@ -70,7 +74,7 @@ def sparse_mla_prove_sums(
     exponent = tl.where(again, scale_for(total, BITS), tl.where(finite, exponent, NO_SCALE))
     tl.store(exponents + r, exponent, mask=row)
     if tl.max(again.to(tl.int32), axis=0) > 0:
-        tl.atomic_or(retries + S_k, 1, sem="relaxed")
+        tl.atomic_max(retries + S_k, 1, sem="relaxed")
         for start in range(0, words, WORDS):
             w = start + tl.arange(0, WORDS)
             at = sums + r[:, None] * words + w[None, :]
@@ -79,13 +83,13 @@ def sparse_mla_prove_sums(
 
 @triton.jit
 def sparse_mla_scale_back(
-    sums, exponents, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
+    sums, exponents, retries, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
 ):
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     w = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     row = r < S_k
     exponent = tl.load(exponents + r, mask=row, other=0)
-    scaled = exponent < NO_SCALE
+    scaled = (exponent < NO_SCALE) & (tl.load(retries + r, mask=row, other=UNPROVEN) != UNPROVEN)
     back = power_of_two(tl.where(scaled, -exponent, 0))[:, None]
     if PACK:
         words = tl.cdiv(D, 2)
@@ -115,18 +119,24 @@ def vjp(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
+    bits: int = 64,
     finer: int = 0,
     budget: int | None = None,
 ) -> dict[str, Tensor]:
     """d_q [S_q, H, D], d_kv [S_k, D] and, with a sink, d_sink [H].
 
-    16-bit data is added in 32-bit integers, two to an int64; FP32 data in 64-bit ones. finer: bits by which the first
-    pass's scale is finer than the bound allows, a bet on the bound being loose that the proof decides; below 0 coarser.
-    budget: bytes of workspace allowed; None: what the device has free. Raises ValueError for more than MOST_ADDENDS
-    contributions, WorkspaceExceeded where the workspace is beyond the budget, and as `arguments.vjp_sizes` does.
+    bits: of an integer. Each contribution to a KV row rounds by at most half a unit, which is at most 2^(3 - bits) of
+    the row's bound. With 64 that is nothing beside FP32, even for a row's smallest features; with 32, two to an int64,
+    memory and traffic are those of FP32 sums, and a row's smallest features keep less than FP32's precision.
+    finer: bits by which the first pass's scale is finer than the bound allows, a bet on its being loose that the proof
+    decides. budget: bytes of workspace allowed; None: what the device has free.
+    Raises ValueError for other bits and for more than MOST_ADDENDS contributions, WorkspaceExceeded where the workspace
+    is beyond the budget, and as `arguments.vjp_sizes` does.
     """
+    if bits not in BITS:
+        raise ValueError(f"bits is {bits!r}, but sums are kept in {' or '.join(map(str, BITS))} bits")
     call = Backward.of(q, kv, topk_idxs, topk_length, sink, out, lse, d_out, softmax_scale, value_dim, d_kv_dtype)
-    n, packed = call.n, packs(q.dtype)
+    n = call.n
     if n.S_q * n.topk * call.blocks > MOST_ADDENDS:
         raise ValueError(
             f"S_q={n.S_q}, topk={n.topk} and H={n.H} make up to {n.S_q * n.topk * call.blocks} contributions to a KV "
@@ -134,37 +144,27 @@ def vjp(
         )
     if n.empty:
         return call.nothing()
-    check(NAME, n, fixed_point_bytes(n, packed), budget, q.device)
-    return _added_as_integers(call, packed, finer)
+    check(NAME, n, fixed_point_bytes(n, bits), budget, q.device)
+    return _added_as_integers(call, bits, finer)
 
 
-def packs(dtype: torch.dtype) -> bool:
-    """Whether data of this dtype is added in 32-bit integers, two to an int64.
-
-    Not FP32 data: its sums are promised to FP32's precision element by element, and a row's 32 bits serve its largest.
-    """
-    return dtype != torch.float32
-
-
-def _added_as_integers(call: Backward, packed: bool, finer: int) -> dict[str, Tensor]:
+def _added_as_integers(call: Backward, bits: int, finer: int) -> dict[str, Tensor]:
     n, device = call.n, call.q.device
-    bits, mode, words = (32, PACKED.value, triton.cdiv(n.D, 2)) if packed else (64, WIDE.value, n.D)
+    packed = bits == 32
+    mode, words = (PACKED.value, triton.cdiv(n.D, 2)) if packed else (WIDE.value, n.D)
     buckets = torch.zeros((n.S_k, BUCKETS.value), dtype=torch.int64, device=device)
     gradients, delta = call.query_half(buckets)
     sums = torch.zeros((n.S_k, words), dtype=torch.int64, device=device)
     exponents = torch.empty((n.S_k,), dtype=torch.int32, device=device)
-    retries = torch.zeros((n.S_k + 1,), dtype=torch.int32, device=device)
+    retries = torch.full((n.S_k + 1,), UNPROVEN.value, dtype=torch.int32, device=device)
     rows, width = min(ROWS, padded(n.S_k)), min(WORDS, padded(words))
     grid = (triton.cdiv(n.S_k, rows),)
-    scales = {"buckets": buckets, "exponents": exponents, "retries": retries}
     sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, BITS=bits, ROWS=rows)
-    call.kv_half(mode, delta, sums, **scales)
-    sparse_mla_prove_sums[grid](
-        buckets, exponents, retries, sums, n.S_k, words, BITS=bits, ROWS=rows, WORDS=width
-    )
-    call.kv_half(mode, delta, sums, **scales, again=True)
+    call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries))
+    sparse_mla_prove_sums[grid](buckets, exponents, retries, sums, n.S_k, words, BITS=bits, ROWS=rows, WORDS=width)
+    call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries), again=True)
     gradients["d_kv"] = call.empty_d_kv()
     sparse_mla_scale_back[(*grid, triton.cdiv(words, width))](
-        sums, exponents, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=rows, WORDS=width
+        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=rows, WORDS=width
     )
     return gradients

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kernels.sparse_mla.arguments import forward_sizes
 from kernels.sparse_mla.common import live_rows, tile
-from kernels.sparse_mla.tiles import head_blocks, tiles_of
+from kernels.sparse_mla.tiles import blocks_of, tiles_of
 
 
 @triton.jit
@@ -93,15 +93,13 @@ def forward(
     Allocates nothing but its outputs. d_kv_dtype is the backward's. Raises as `arguments.forward_sizes` and
     `tiles.tiles_of` do.
     """
-    n = forward_sizes(
-        q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim
-    )
+    n = forward_sizes(q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim)
     cut = tiles_of(n, q.element_size())
     out = torch.empty((n.S_q, n.H, n.D_v), dtype=q.dtype, device=q.device)
     lse = torch.empty((n.S_q, n.H), dtype=torch.float32, device=q.device)
     if n.empty:
         return {"out": out.zero_(), "lse": lse.fill_(torch.inf)}
-    sparse_mla_forward[(n.S_q * head_blocks(n.H, cut.heads),)](
+    sparse_mla_forward[(n.S_q * blocks_of(n, q.element_size()),)](
         q, kv, topk_idxs, topk_length, sink, out, lse, n.S_k, n.H, n.D, n.D_v, n.topk, float(softmax_scale),
         *q.stride(), *kv.stride(), *topk_idxs.stride(),
         0 if topk_length is None else topk_length.stride(0), 0 if sink is None else sink.stride(0),

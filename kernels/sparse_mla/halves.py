@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -11,10 +12,21 @@ from torch import Tensor
 from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, vjp_sizes
 from kernels.sparse_mla.backward import sparse_mla_backward_q, sparse_mla_fold_sink
 from kernels.sparse_mla.backward_kv import sparse_mla_backward_kv
-from kernels.sparse_mla.tiles import Tiles, head_blocks, padded, tiles_of
+from kernels.sparse_mla.tiles import Tiles, blocks_of, padded, tiles_of
 
 # Heads and queries of the tile in which d_sink is folded: 16 KiB of FP32, wide enough to hide a load's latency.
 FOLD_HEADS, FOLD_QUERIES = 32, 128
+
+
+class Scales(NamedTuple):
+    """What integer sums need: sums of sizes [S_k, 8] int64, scales [S_k] int32, rows to try again [S_k + 1] int32."""
+
+    buckets: Tensor | None
+    exponents: Tensor | None
+    retries: Tensor | None
+
+
+NO_SCALES = Scales(None, None, None)
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ class Backward:
     @property
     def blocks(self) -> int:
         """Blocks of heads: programs that share a query."""
-        return head_blocks(self.n.H, self.cut.heads)
+        return blocks_of(self.n, self.q.element_size())
 
     def empty_d_kv(self) -> Tensor:
         """d_kv, to be written."""
@@ -109,16 +121,17 @@ class Backward:
         *,
         first: int = 0,
         queries: int | None = None,
-        buckets: Tensor | None = None,
-        exponents: Tensor | None = None,
-        retries: Tensor | None = None,
+        scales: Scales = NO_SCALES,
         again: bool = False,
     ) -> None:
-        """Send the rows of d_kv of `queries` queries from `first` on into `sums`, as `backward_kv`'s modes say."""
+        """Send the rows of d_kv of `queries` queries from `first` on into `sums`, as `backward_kv`'s modes say.
+
+        scales: for integer sums. again: add those of the KV rows alone that are to be tried again.
+        """
         n, cut = self.n, self.cut
         sparse_mla_backward_kv[((n.S_q if queries is None else queries) * self.blocks,)](
             self.q, self.kv, self.topk_idxs, self.topk_length, self.sink, self.lse, self.d_out, delta,
-            sums, buckets, exponents, retries, first, n.S_k, n.H, n.D, n.D_v, n.topk, self.softmax_scale,
+            sums, *scales, first, n.S_k, n.H, n.D, n.D_v, n.topk, self.softmax_scale,
             *self._strides(), *self.lse.stride(), *self.d_out.stride(),
             HEADS=cut.heads, SLOTS=cut.slots, WIDTH=cut.width, CHUNKS=triton.cdiv(n.D, cut.width),
             VALUES=triton.cdiv(n.D_v, cut.width),

@@ -52,7 +52,7 @@ def sparse_mla_add_segments(staged, order, starts, sums, S_k, D, ROWS: tl.conste
     count = tl.load(starts + r + 1, mask=row, other=0) - begin
     at = sums + r.to(tl.int64)[:, None] * D + d[None, :]
     total = tl.load(at, mask=row[:, None] & feature, other=0.0)
-    for k in range(0, tl.max(count, axis=0)):
+    for k in range(tl.max(count, axis=0)):
         here = k < count
         m = tl.load(order + begin + k, mask=here, other=0)
         added = tl.load(staged + m[:, None] * D + d[None, :], mask=here[:, None] & feature, other=0.0)

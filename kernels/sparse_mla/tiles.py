@@ -23,8 +23,9 @@ CHUNKS = (128, 64)
 # q, d_out and a block of KV rows stay in shared memory, of which an SM90 block can have 227 KiB. The rest is for P and
 # dS and for what the compiler stages between layouts.
 SHARED_BYTES = 212 * 1024
-# FP32 products run on plain FMA units, which gain nothing from tiles that need spilling.
-MOST_FP32 = 32
+# Products of FP32 data (4 bytes an element) run on plain FMA units, unrolled in full: larger tiles only spill, and take
+# minutes to compile.
+PLAIN, FP32_SIDE, FP32_WARPS, FP32_CHUNK = 4, 16, 4, 64
 # Accumulators of 64 x 512 need two warpgroups' registers; smaller ones fit one.
 WIDE_ACCUMULATOR = 64 * 128
 # One block of KV rows at a time: two would not fit beside q and d_out.
@@ -52,25 +53,37 @@ def tiles_of(n: Sizes, element: int) -> Tiles:
 
     Raises ValueError where the features are too many for the smallest tiles to fit into shared memory.
     """
-    value, tail = padded(n.D_v), padded(n.D - n.D_v) if n.D > n.D_v else 0
-    most = MOST_FP32 if element == 4 else MOST_HEADS
-    heads, slots = min(most, padded(n.H)), min(most, MOST_SLOTS, padded(n.topk))
-    while _bytes(heads, slots, value, tail, element) > SHARED_BYTES:
-        if max(heads, slots) == SMALLEST:
-            raise ValueError(
-                f"D={n.D} with D_v={n.D_v} needs {_bytes(heads, slots, value, tail, element)} bytes of shared memory, "
-                f"but a program has {SHARED_BYTES}; take fewer features"
-            )
+    heads, slots = sides(n, element)
+    value, tail = _features(n)
+    taken = _bytes(heads, slots, n, element)
+    if taken > SHARED_BYTES:
+        raise ValueError(
+            f"D={n.D} with D_v={n.D_v} needs {taken} bytes of shared memory, but a program has {SHARED_BYTES}; take "
+            "fewer features"
+        )
+    if element == PLAIN:
+        return Tiles(heads, slots, value, tail, min(FP32_CHUNK, padded(n.D)), FP32_WARPS)
+    return Tiles(heads, slots, value, tail, chunk_of(n.D), 8 if heads * value > WIDE_ACCUMULATOR else 4)
+
+
+def sides(n: Sizes, element: int) -> tuple[int, int]:
+    """Heads and slots of a block: the most that fit into shared memory, or the fewest that there are."""
+    heads = min(FP32_SIDE if element == PLAIN else MOST_HEADS, padded(n.H))
+    slots = min(FP32_SIDE if element == PLAIN else MOST_SLOTS, padded(n.topk))
+    while _bytes(heads, slots, n, element) > SHARED_BYTES and max(heads, slots) > SMALLEST:
         heads, slots = (heads // 2, slots) if heads > slots else (heads, slots // 2)
-    warps = 8 if heads * value > WIDE_ACCUMULATOR else 4
-    return Tiles(heads, slots, value, tail, chunk_of(n.D), warps)
+    return heads, slots
+
+
+def blocks_of(n: Sizes, element: int) -> int:
+    """Programs that share a query: one a block of heads."""
+    return -(-n.H // sides(n, element)[0])
 
 
 def chunk_of(D: int) -> int:
     """Features of a chunk: the width that pads D least, the wider of two that pad it alike."""
-    if D <= min(CHUNKS):
-        return padded(D)
-    return min(CHUNKS, key=lambda width: (-(-D // width) * width, -width))
+    usable = [width for width in CHUNKS if width < D]
+    return min(usable, default=padded(D), key=lambda width: (-(-D // width) * width, -width))
 
 
 def padded(size: int) -> int:
@@ -78,10 +91,13 @@ def padded(size: int) -> int:
     return max(SMALLEST, 1 << max(size - 1, 0).bit_length())
 
 
-def head_blocks(H: int, heads: int) -> int:
-    """Programs that share a query."""
-    return -(-H // heads)
+def _features(n: Sizes) -> tuple[int, int]:
+    """Padded features of the value and of the tail."""
+    rest = n.D - n.D_v
+    return padded(n.D_v), padded(rest) if rest > 0 else 0
 
 
-def _bytes(heads: int, slots: int, value: int, tail: int, element: int) -> int:
+def _bytes(heads: int, slots: int, n: Sizes, element: int) -> int:
+    """Bytes of q, d_out and a block of KV rows."""
+    value, tail = _features(n)
     return element * (heads * (2 * value + tail) + slots * (value + tail))

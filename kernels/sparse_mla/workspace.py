@@ -10,7 +10,7 @@ import os
 import torch
 
 from kernels.sparse_mla.arguments import Sizes
-from kernels.sparse_mla.tiles import head_blocks, tiles_of
+from kernels.sparse_mla.tiles import blocks_of
 from numcheck.errors import WorkspaceExceeded
 
 # Contributions staged at a time by `ordered`, unless one query has more. 1 GiB holds 256 queries of 2048 slots of 512
@@ -37,7 +37,7 @@ def ordered_bytes(n: Sizes, wide: bool, element: int, queries: int) -> int:
 
 def entries_of(n: Sizes, element: int, queries: int) -> int:
     """Contributions of `queries` queries: one a slot and block of heads."""
-    return queries * head_blocks(n.H, tiles_of(n, element).heads) * n.topk
+    return queries * blocks_of(n, element) * n.topk
 
 
 def queries_at_a_time(n: Sizes, element: int) -> int:
@@ -45,9 +45,9 @@ def queries_at_a_time(n: Sizes, element: int) -> int:
     return max(1, min(n.S_q, STAGED_BYTES // max(1, 4 * n.D * entries_of(n, element, 1))))
 
 
-def fixed_point_bytes(n: Sizes, packed: bool) -> int:
-    """D [S_q, H]; integer sums, two features an int64 or one; buckets, an exponent and a flag a KV row, one flag."""
-    words = -(-n.D // 2) if packed else n.D
+def fixed_point_bytes(n: Sizes, bits: int) -> int:
+    """D [S_q, H]; int64 sums, 64 / `bits` features each; buckets, an exponent and a flag a KV row, and one flag."""
+    words = -(-n.D * bits // 64)
     return 4 * n.S_q * n.H + n.S_k * (8 * words + BUCKET_BYTES + 4 + 4) + 4
 
 

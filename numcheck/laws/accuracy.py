@@ -166,7 +166,7 @@ def _fingerprint(
     if not worth(case, sum(t.numel() for t in outputs.values()), failed):
         return {}
     policy = spec.contract.policy(case)
-    return fingerprint(spec.oracle, policy, walked.sample, outputs, walked.readings.truth, saved(walked.run))
+    return fingerprint(spec.oracle, policy, walked.sample, outputs, walked.readings.truth, saved(spec, walked.run))
 
 
 ACCURACY = Law(

@@ -44,7 +44,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     walked = measured(spec, case, profile, blank)
     if isinstance(walked, Verdict):
         return walked
-    sizes = _term_sizes(spec, walked.sample, saved(walked.run))
+    sizes = _term_sizes(spec, walked.sample, saved(spec, walked.run))
     expected = _exact(named)
     doubt = _disagrees(expected, walked.readings.truth, sizes)
     if doubt:

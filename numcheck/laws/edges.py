@@ -25,6 +25,7 @@ from numcheck.profile import Profile
 from numcheck.reading import Radius, Truth, read
 from numcheck.sample import Sample, exact, sample
 from numcheck.spec import KernelSpec
+from numcheck.ulp import torch_dtype
 from numcheck.unspecified import blank, unspecified
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
@@ -97,7 +98,7 @@ class _Truth:
     @classmethod
     def of(cls, spec: KernelSpec, drawn: Sample, run: Run) -> _Truth:
         """Read with the Run's own saved outputs."""
-        given, kept, left_open = drawn.exact(), saved(run), unspecified(spec.oracle, drawn)
+        given, kept, left_open = drawn.exact(), saved(spec, run), unspecified(spec.oracle, drawn)
         truth = read(spec.oracle, Truth(), given, kept)
         radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
         return cls(spec, drawn, blank(truth, left_open), blank(radius, left_open), left_open)
@@ -185,7 +186,7 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell
     if not spec.contract.refuses or case.dtype not in spec.dtypes:
         return everywhere(spec, case, shell, Status.VACUOUS, f"outside the promise: {illegal}")
     drawn = sample(spec.oracle, case, device=profile.device)
-    run = execute(spec, drawn, device=profile.device, saved=saved_alone(spec, drawn))
+    run = execute(spec, drawn, device=profile.device, saved=_unread(spec, case, profile))
     if not run.error:
         return everywhere(
             spec, case, shell, Status.FAIL, f"the Contract refuses this Case ({illegal}), but it ran", run
@@ -196,6 +197,16 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell
             spec, case, shell, Status.FAIL, f"refused ({illegal}), but only after {ran} was launched", run
         )
     return everywhere(spec, case, shell, Status.PASS, f"refused: {message_of(run.error)}", run)
+
+
+def _unread(spec: KernelSpec, case: Case, profile: Profile) -> dict[str, Tensor] | None:
+    """Saved outputs for a backward alone that is to refuse: zeros, since the oracle has no answer for such a Case."""
+    if spec.forward is not None:
+        return None
+    outputs = (spec.oracle.result(name) for name in spec.oracle.saved_for(case))
+    return {
+        o.name: torch.zeros(o.shape(case), dtype=torch_dtype(o.dtype_for(case))).to(profile.device) for o in outputs
+    }
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:

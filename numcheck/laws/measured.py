@@ -80,7 +80,7 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
 
 def _read(spec: KernelSpec, made: Sample, run: Run, draws: int) -> Measured:
     policy, left_open = spec.contract.policy(made.case), unspecified(spec.oracle, made)
-    read = readings(spec.oracle, policy, made, draws, saved=saved(run), jitters=_jitters(spec, made.case))
+    read = readings(spec.oracle, policy, made, draws, saved=saved(spec, run), jitters=_jitters(spec, made.case))
     return Measured(made, run, blank_readings(read, left_open), left_open)
 
 
@@ -94,8 +94,13 @@ def saved_alone(spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
     return record(spec, drawn).saved(spec, drawn) if spec.forward is None and spec.oracle.saved else None
 
 
-def saved(run: Run) -> dict[str, Tensor] | None:
-    """The kernel's own saved outputs, upcast exactly, for readings of its VJP; None where it saves nothing."""
+def saved(spec: KernelSpec, run: Run) -> dict[str, Tensor] | None:
+    """The kernel's own saved outputs, upcast exactly, for readings of its VJP.
+
+    None where it saves nothing, and where the spec asks to be judged with the readings' own.
+    """
+    if spec.saved == "recomputed":
+        return None
     return {name: exact(t) for name, t in run.saved.items()} or None
 
 

@@ -112,8 +112,8 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     chosen: list[Case] = []
     for dtype in spec.dtypes:
         made = [Case(row, dtype, "normal", facts=facts) for row in rows]
-        fitting = [c for c in made if c.elements <= ELEMENTS and spec.illegal(c) is None]
-        chosen += _spread(sorted(fitting, key=lambda c: c.elements))
+        fitting = [c for c in made if space.work(c) <= ELEMENTS and spec.illegal(c) is None]
+        chosen += _spread(sorted(fitting, key=space.work))
     return tuple(chosen)
 
 

@@ -84,8 +84,9 @@ def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
     else:
         # The first addend of a fused chain is a plain product: the partial sum that it makes rounds too.
         mean, variance = _count(mean, variance, terms[..., :1], how)
+    alike = _alike(terms, how)
     for partial in _partials(terms, how):
-        mean, variance = _count(mean, variance, partial, how)
+        mean, variance = _count(mean, variance, partial, how, alike)
     if how.tree != "sequential" or how.block:
         variance = torch.maximum(variance, _unordered(terms, variance, how))
     return mean, variance
@@ -151,20 +152,38 @@ def _pairwise(terms: Tensor, how: Sum) -> tuple[list[Tensor], Tensor]:
     return levels, terms[..., 0]
 
 
-def _count(mean: Tensor, variance: Tensor, partial: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
+def _alike(terms: Tensor, how: Sum) -> Tensor | None:
+    """Which adds of a chain add the same term as the add before them; None where none does."""
+    if how.block or how.tree == "pairwise" or terms.shape[-1] < 3:
+        return None
+    alike = (terms[..., 2:] == terms[..., 1:-1]) & (terms[..., 2:] != 0)
+    return alike if bool(alike.any()) else None
+
+
+def _count(
+    mean: Tensor, variance: Tensor, partial: Tensor, how: Sum, alike: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     if how.rounding == "truncate":
         step = disturbance(partial, how.dtype, "truncate")
         return mean - (step * torch.sign(partial)).sum(-1) / 2, variance + (step**2).sum(-1) / 12
-    return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype)
+    return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype, alike)
 
 
-def _variance(x: Tensor, rounded: Tensor, dtype: str) -> Tensor:
-    """Variance of rounding each `x`, summed: `numcheck.ulp.disturbance` squared, of values that are rounded already."""
+def _variance(x: Tensor, rounded: Tensor, dtype: str, alike: Tensor | None = None) -> Tensor:
+    """Variance of rounding each `x`, summed: `numcheck.ulp.disturbance` squared, of values that are rounded already.
+
+    alike: which of them but the first come of adding the same term as the one before. On one grid that leaves the same
+    error each time, so that deviations add up where variances otherwise do.
+    """
     step, error = ulp(x, dtype), (x - rounded).abs_()
     certain = error + error == step
     exact = error == 0
     uniform = step.square_().mul_(1 / 12).masked_fill_(exact, 0.0)
-    return torch.where(certain, error.square_(), uniform).sum(-1)
+    each = torch.where(certain, error.square_(), uniform)
+    if alike is None:
+        return each.sum(-1)
+    run = torch.nn.functional.pad((~alike).cumsum(-1), (1, 0))
+    return torch.zeros_like(each).scatter_add_(-1, run, each.sqrt_()).square_().sum(-1)
 
 
 def _tf32_variance(terms: Tensor) -> Tensor:
