@@ -91,7 +91,7 @@ def test_the_base_is_fetched_from_its_last_run_that_held(checkout: Path) -> None
     script(
         checkout,
         "bin/gh",
-        f'case "$2" in list) echo 42 ;; download) [ "$3" = 42 ] && mkdir base && cp {checkout}/reports/head.jsonl base/ ;; esac',
+        'case "$2" in list) echo 42 ;; download) [ "$3" = 42 ] && mkdir base && cp reports/head.jsonl base/ ;; esac',
     )
     done = shell(steps("numcheck.yml")["Fetch the base's records"], checkout, BASE="main", GH_TOKEN="t")
     assert done.returncode == 0, done.stderr
