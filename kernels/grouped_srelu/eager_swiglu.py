@@ -28,7 +28,9 @@ def vjp(
 def check_blocks(call: Call) -> None:
     """Raises ValueError where the features do not come in whole blocks."""
     if call.n.N % BLOCK:
-        raise ValueError(f"w2 has N={call.n.N} features, but gate and up come in blocks of {BLOCK}; N is a multiple of it")
+        raise ValueError(
+            f"w2 has N={call.n.N} features, but gate and up come in blocks of {BLOCK}; N is a multiple of it"
+        )
 
 
 def halves(z: Tensor) -> tuple[Tensor, Tensor]:

@@ -262,7 +262,7 @@ def _bias_slots(call: Call, found: Tensors) -> Tensor:
 def _unrounded(call: Call) -> Tensor:
     """The gradient in the epilogue, in FP32."""
     wide = {name: t.float() if t is not None and t.is_floating_point() else t for name, t in call.given.items()}
-    return eager.vjp(**wide, tanh_clamp_scale=call.clamp, **{"generate_dbias": call.generate_dbias})["d_c"]
+    return eager.vjp(**wide, tanh_clamp_scale=call.clamp, generate_dbias=call.generate_dbias)["d_c"]
 
 
 def _fault(law: str, honest: KernelSpec, backward: Backward, source: str = "", **changes: object) -> Fault:

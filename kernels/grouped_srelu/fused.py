@@ -16,6 +16,7 @@ from kernels.grouped_srelu.backward import (
 from kernels.grouped_srelu.call import Call, Tensors
 from kernels.grouped_srelu.tiles import DEPTH, FEATURES, FOLDED, HIDDEN, ROWS, cut, row_tiles
 
+
 def vjp_atomic(
     c: Tensor, prob: Tensor | None, alpha: Tensor, w1: Tensor, w2: Tensor, tokens: Tensor, offsets: Tensor, *,
     d_out: Tensor, d_prob_onto: Tensor | None = None, d_bias_onto: Tensor | None = None,
@@ -115,4 +116,3 @@ def fold_bias(call: Call, slots: Tensor, d_bias: Tensor) -> None:
 def experts(n: Sizes) -> dict[str, int]:
     """How the experts' rows are cut: the constants of every kernel here."""
     return {"E": n.E, "EXPERTS": triton.next_power_of_2(n.E), "ROWS": ROWS}
-

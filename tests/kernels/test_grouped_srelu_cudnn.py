@@ -322,7 +322,9 @@ def parameters(name: str) -> dict[str, str]:
     arguments = functions[0].args
     names = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
     defaults = [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]
-    return dict.fromkeys(names, "") | dict(zip(names[len(names) - len(defaults) :], map(ast.unparse, defaults), strict=True))
+    return dict.fromkeys(names, "") | dict(
+        zip(names[len(names) - len(defaults) :], map(ast.unparse, defaults), strict=True)
+    )
 
 
 @HAVE_WHEEL
