@@ -26,8 +26,8 @@ UNSUPPORTED = (
     "it orders d_prob of block-scaled data alone: quantise d_out and w2, or call grouped_srelu.eager_swiglu.vjp"
 )
 NO_BIAS = (
-    f"no version of {NAME} adds up d_bias in order, and without d_prob it drops `{frontend.KEYWORD}` without a word: pass "
-    "generate_dbias=False and sum d_c over each expert's rows"
+    f"no version of {NAME} adds up d_bias in order, and without d_prob it drops `{frontend.KEYWORD}` without a word: "
+    "pass generate_dbias=False and sum d_c over each expert's rows"
 )
 
 

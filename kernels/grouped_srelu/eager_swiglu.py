@@ -35,7 +35,7 @@ def check_blocks(call: Call) -> None:
 
 def halves(z: Tensor) -> tuple[Tensor, Tensor]:
     """gate and up [M, N] of z [M, 2N]."""
-    gate, up = z.unflatten(1, (-1, WIDTH, BLOCK)).unbind(2)
+    gate, up = torch.unflatten(z, 1, (-1, WIDTH, BLOCK)).unbind(2)
     return gate.flatten(1), up.flatten(1)
 
 
@@ -50,4 +50,4 @@ def gradient(z: Tensor, r: Tensor) -> Tensor:
     gate, up = halves(z)
     s = torch.sigmoid(gate)
     both = r * up * s * (1.0 + gate * (1.0 - s)), r * gate * s
-    return torch.stack([half.unflatten(1, (-1, BLOCK)) for half in both], 2).flatten(1)
+    return torch.stack([torch.unflatten(half, 1, (-1, BLOCK)) for half in both], 2).flatten(1)

@@ -44,10 +44,10 @@ def gate_and_up_as_halves(**given: Any) -> Tensors:
     _, width = given["c"].shape
 
     def regrouped(t: Tensor) -> Tensor:
-        return t.unflatten(1, (2, -1, eager_swiglu.BLOCK)).transpose(1, 2).flatten(1, 3)
+        return torch.unflatten(t, 1, (2, -1, eager_swiglu.BLOCK)).transpose(1, 2).flatten(1, 3)
 
     def back(t: Tensor) -> Tensor:
-        return t.unflatten(1, (width // (2 * eager_swiglu.BLOCK), 2, -1)).transpose(1, 2).flatten(1, 3)
+        return torch.unflatten(t, 1, (width // (2 * eager_swiglu.BLOCK), 2, -1)).transpose(1, 2).flatten(1, 3)
 
     found = eager_swiglu.vjp(**given | {"c": regrouped(given["c"])})
     return found | {"d_c": back(found["d_c"])}
@@ -261,7 +261,9 @@ def _bias_slots(call: Call, found: Tensors) -> Tensor:
 
 def _unrounded(call: Call) -> Tensor:
     """The gradient in the epilogue, in FP32."""
-    wide = {name: t.float() if t is not None and t.is_floating_point() else t for name, t in call.given.items()}
+    wide: dict[str, Any] = {
+        name: t.float() if t is not None and t.is_floating_point() else t for name, t in call.given.items()
+    }
     return eager.vjp(**wide, tanh_clamp_scale=call.clamp, generate_dbias=call.generate_dbias)["d_c"]
 
 
