@@ -156,7 +156,7 @@ def board(rows: Sequence[Mapping[str, Any]]) -> Faults:
     return Faults(
         laws,
         [_declared(row) for row in declared],
-        sorted(_lines(mutants, lambda row: row["operator"]), key=lambda line: line.name),
+        sorted(_lines(mutants, lambda row: row.get("operator", "")), key=lambda line: line.name),
         _lines(mutants, lambda row: row["spec"]),
         [mark for mark in marks.get("SURVIVED", []) if not mark.reason],
         [*marks.get("EQUIVALENT", []), *(mark for mark in marks.get("SURVIVED", []) if mark.reason)],
