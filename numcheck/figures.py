@@ -94,13 +94,14 @@ class Figures:
         # Counts of elements: of each kind of truth, emulation, radius; wrong, differing, away from exactness; plain.
         self.nonzero = self.finite = self.bounded = self.loud = self.emulated = self.nan = 0
         self.wrong = self.differ = self.inexact = self.plain = self.rounds = 0
-        # Sums over the plain elements: of squares of truth, error, output - emulation, ulp; of error * sign(truth).
+        # Sums over the plain elements: of squares of truth, error, output - emulation, emulation - truth, ulp; of
+        # error * sign(truth).
         self.truth_square = self.error_square = self.off_square = self.ulp_square = self.error_lean = 0.0
+        self.emulated_square = 0.0
         self.ulps = self.slack = 0.0
-        # Of each draw the same sums, of each jitter the elements that it moves and its squares: on the device that they
-        # are made on.
+        # Of each draw the same sums, of each jitter the elements that it moves: on the device that they are made on.
         self._squares, self._leans = Sums(draws), Sums(draws)
-        self._flips, self._jitter_squares = Sums(jitters), Sums(jitters)
+        self._flips = Sums(jitters)
         self.emulation_lean = 0.0
         self.values = Distinct()
         # Variances of the distinct rounding errors in ulps squared: a value that occurs k times has one error k times.
@@ -199,14 +200,15 @@ class Figures:
         return math.fsum(self.squares) / max(1, self.draws)
 
     @property
-    def loose(self) -> float:
-        """Share of the predicted mean square that the accumulators alone make, from 0 to 1.
+    def emulation_share(self) -> float:
+        """Mean square error of the emulation over the predicted one: what a right kernel's roundings come to here.
 
-        Where a 16-bit result is left over from a cancellation inside, FP32 errors outweigh its cast. They are predicted
-        for the worst tree and a right kernel's may be far smaller, so that much may be missing from its error.
+        The prediction takes a rounding as uniform over a spacing. Results near the grid (a softmax that one slot
+        decides) round by less, results near ties by more; and where accumulators outweigh the cast, after a
+        cancellation inside, they are predicted for the worst tree, which a right kernel's may fall far short of.
         """
-        moved = math.fsum(self._jitter_squares.values()) / max(1, self.jitters * self.plain)
-        return min(1.0, moved / self.mean_square) if self.mean_square else 0.0
+        square = self.emulated_square / max(1, self.plain)
+        return square / self.mean_square if self.mean_square else 1.0
 
     @property
     def error(self) -> float:
@@ -276,8 +278,6 @@ class Part:
         self.figures._flips.add(number, flipped.sum())
         if self.figures.blocks is not None:
             self.figures.blocks.jitter(number, flipped, self.start)
-            moved = self._over_plain(jittered - self.emulation)
-            self.figures._jitter_squares.add(number, moved.square().sum())
         self.away |= jittered != self.truth
 
     @timed("judge")
@@ -299,6 +299,7 @@ class Part:
         f.truth_square += float(self._over_plain(truth).square().sum())
         f.error_square += float(error.square().sum())
         f.off_square += float(off.square().sum())
+        f.emulated_square += float(self._over_plain(emulation - truth).square().sum())
         f.error_lean += float((error * self.sign).sum())
         f.emulation_lean += float((self._over_plain(emulation - truth) * self.sign).sum())
         if bool(differs.any()):

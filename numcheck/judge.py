@@ -46,8 +46,8 @@ CLUMP = 3
 LEANING = 2**20
 # The chance that the match gate accuses a right kernel, in one output of one Case.
 MATCH_RISK = 1e-8
-# A share of the accumulators that is worth a word.
-NOTABLE = 0.01
+# How far from 1 the emulation's own ratio is worth a word.
+NOTABLE = 0.05
 
 
 @timed("judge")
@@ -214,16 +214,22 @@ def _band(r: Figures) -> Gate:
     reason = (
         f"relL2 {r.relative:.3g} measured over {r.predicted:.3g} predicted by {standing.draws} noise draws of the "
         f"Contract; allowed: {Z_LIMIT:g} spreads of the same figure over the draws, at least a factor {MODEL:g} for "
-        f"the noise model{below(r.loose)}; above it something rounds that is not declared, below it a declared "
-        "rounding is missing"
+        f"the noise model{off(r.emulation_share)}; above it something rounds that is not declared, below it a "
+        "declared rounding is missing"
     )
-    lower = math.exp(-width) * math.sqrt(1.0 - r.loose)
-    return Gate("band", r.name, r.ratio, math.exp(width), reason, standing.spread, lower)
+    lower, upper = edges(r.emulation_share, width)
+    return Gate("band", r.name, r.ratio, upper, reason, standing.spread, lower)
 
 
-def below(loose: float) -> str:
-    """What a two-sided band says of accumulators that may be better than predicted."""
-    return f", and as much less as {loose:.0%} of the square is the accumulators' alone" if loose >= NOTABLE else ""
+def edges(emulated: float, width: float) -> tuple[float, float]:
+    """Lower and upper end of a two-sided band of a ratio, as wide again as the emulation itself is off."""
+    return math.exp(-width) * math.sqrt(min(1.0, emulated)), math.exp(width) * math.sqrt(max(1.0, emulated))
+
+
+def off(emulated: float) -> str:
+    """What a two-sided band says of roundings that are not as large as predicted."""
+    ratio = math.sqrt(emulated)
+    return f", and the emulation itself, which is at {ratio:.3g}" if abs(ratio - 1.0) >= NOTABLE else ""
 
 
 def _upper(r: Figures) -> Gate:

@@ -279,8 +279,8 @@ ON_CUDA = CaseSpace(
 SPACE = CaseSpace(
     sizes={"S_q": (1, 257), "S_k": (1, 40), "H": (1, 4), "D": (1, 24), "D_v": (1, 16), "topk": (1, 65)},
     choices={
-        # The launch boundaries are drawn too, about one time in fifteen.
-        "S_q": (*_SMALL * 8, 64, 129, 257),
+        # The launch boundaries are drawn too, about one time in thirty.
+        "S_q": (*_SMALL * 16, 64, 129, 257),
         "H": (1, 2, 3, 4),
         "D": (1, 2, 4, 8, 16, 24),
         "D_v": (1, 2, 4, 8, 16),
