@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.sparse_mla import cudnn_contracts, cudnn_stock
+from kernels.sparse_mla import cudnn_contracts, cudnn_fixed_point, cudnn_stock
 from numcheck import KernelSpec
 from numcheck.oracles import sparse_mla as oracle
 
@@ -17,4 +17,15 @@ STOCK = KernelSpec(
     doc="the installed cuDNN front-end's SM90 backward; d_kv and d_sink by float atomics",
 )
 
-SPECS: tuple[KernelSpec, ...] = (STOCK,)
+FIXED_POINT = KernelSpec(
+    "sparse_mla.cudnn_fixed_point",
+    oracle,
+    vjp=cudnn_fixed_point.vjp,
+    contract=cudnn_contracts.FIXED_POINT,
+    must_run=("*cudnn_fixed_kernel*FixedPoint*", "*sparse_mla_prove_sums*"),
+    capability=cudnn_fixed_point.capability,
+    writers=cudnn_contracts.writers,
+    doc="cuDNN's SM90 backward with d_kv scattered as integers, a proof on the device, a second pass where it fails",
+)
+
+SPECS: tuple[KernelSpec, ...] = (STOCK, FIXED_POINT)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
 from kernels.sparse_mla.contracts import PRODUCTS, tensor_cores
 from kernels.sparse_mla.cudnn_arguments import DTYPES, legal
-from kernels.sparse_mla.cudnn_workspace import stock_workspace
+from kernels.sparse_mla.cudnn_workspace import fixed_point_workspace, stock_workspace
 from numcheck import Case, Contract
 from numcheck.oracles.sparse_mla_cases import has_lengths, indices, lengths, live
 
@@ -39,4 +40,8 @@ STOCK = Contract(
     legal=legal,
     refuses=True,
     workspace=stock_workspace,
+)
+
+FIXED_POINT = replace(
+    STOCK, order={"d_q": "single", "d_kv": "fixed", "d_sink": "fixed"}, workspace=fixed_point_workspace
 )

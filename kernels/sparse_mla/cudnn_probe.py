@@ -72,6 +72,13 @@ SUBCLASSED = (
     _needed(KERNEL, f"{MAIN}.scatter_dkv_atomic", SCATTER),
     _needed(
         KERNEL,
+        f"{MAIN}.mma_wg0",
+        "tiled_mma_SdP tiled_mma_dQ_wg0 mQ mKV mdO mLSE mdPsum mTopkIdxs mTopkLength mdQ sQ sKV sValid sV sdO sP sdS "
+        "sLSE sdPsum sKV_q0 sKV_q1 sQ_half sQ_q0 sQ_q1 tma_atom_Q tma_atom_dO tma_atom_dQ mbar_QdO_ptr tidx "
+        "softmax_scale_log2 softmax_scale TileSchedulerCls",
+    ),
+    _needed(
+        KERNEL,
         f"{MAIN}.epilogue_dQ",
         "acc_dQ_0 acc_dQ_1 mdQ sQ_half sQ_q0 sQ_q1 tma_atom_dQ tiled_mma_dQ wg_tidx wg_idx m_block head_idx batch_idx",
     ),
@@ -93,15 +100,15 @@ SUBCLASSED = (
 CALLER, CHUNKS = "mma_wg1", (0, 1, 2, 3, 4, 5, 6, 7, 8, 7)
 
 
-def probe(needed: tuple[Needed, ...]) -> Probe:
-    """The probe of a spec that calls these functions of the package."""
+def probe(needed: tuple[Needed, ...], also: tuple[str, ...] = ()) -> Probe:
+    """The probe of a spec that calls these functions of the package, and imports `also`."""
 
     def asked(device: Device) -> Capability:
         reason = _device_lacks(device)
         if reason:
             return Unavailable(reason, needs="sm90")
         found = package(needed)
-        return _imported(needed) if isinstance(found, Available) else found
+        return _imported(needed, also) if isinstance(found, Available) else found
 
     return asked
 
@@ -144,8 +151,8 @@ def _installed() -> Path | None:
     return Path(places[0]) if places else None
 
 
-def _imported(needed: tuple[Needed, ...]) -> Capability:
-    for module in dict.fromkeys(one.module for one in needed):
+def _imported(needed: tuple[Needed, ...], also: tuple[str, ...]) -> Capability:
+    for module in dict.fromkeys((*(one.module for one in needed), *also)):
         try:
             importlib.import_module(module)
         except ImportError as error:
