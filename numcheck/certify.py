@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import mpmath
+import torch
 from torch import Tensor
 
 from numcheck.case import Case
@@ -172,7 +173,22 @@ def _relative(mp: Any, got: float, value: Any, size: Any) -> float:
 def _inputs(oracle: Oracle, drawn: Sample, make: Any) -> dict[str, Any]:
     """The inputs as nested lists, floats by `make`; None for those that the Case does not have."""
     exact = drawn.exact_tensors()
-    return {i.name: _nested(exact[i.name], make) if i.name in exact else None for i in oracle.inputs}
+    inputs = {i.name: _nested(exact[i.name], make) if i.name in exact else None for i in oracle.inputs}
+    return inputs | _increments(oracle, drawn.case, make)
+
+
+def _increments(oracle: Oracle, case: Case, make: Any) -> dict[str, Any]:
+    """Zeros for what has a gradient but is no input, as a backward may find a bias inside its input already.
+
+    The twin adds them where the tensor of that name enters.
+    """
+    known = {i.name for i in oracle.inputs}
+    gradients = {g.name.removeprefix("d_"): g.shape(case) for g in oracle.gradients_for(case)}
+    return {
+        name: _nested(torch.zeros(shape, dtype=torch.float64), make)
+        for name, shape in gradients.items()
+        if name not in known
+    }
 
 
 def _twin(oracle: Oracle, mp: Any, drawn: Sample, inputs: dict[str, Any]) -> dict[str, Any]:

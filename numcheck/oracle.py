@@ -41,6 +41,9 @@ def _no_scalars(case: Case) -> Mapping[str, Fact]:
 class Reading(Protocol):
     """One way to read an oracle's named points; see `numcheck.reading` for the four."""
 
+    def enter(self, value: Tensor) -> Any:
+        """An exact tensor as this reading's number, as inputs come in: for what the oracle counts by itself."""
+
     def at(self, name: str, value: Any) -> Any:
         """The value at the point `name`, rounded, disturbed or left alone."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from numcheck.case import Case
+from numcheck.case import DTYPES, Case
 from numcheck.execute import Run, execute
 from numcheck.judge import malformed
 from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
@@ -183,7 +183,7 @@ def _refusals(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> di
 
 def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell: Verdict) -> Verdict:
     """A Case outside the promise raises before anything is launched, where the Contract says that it is refused."""
-    if not spec.contract.refuses or case.dtype not in spec.dtypes:
+    if not spec.contract.refuses:
         return everywhere(spec, case, shell, Status.VACUOUS, f"outside the promise: {illegal}")
     drawn = sample(spec.oracle, case, device=profile.device)
     run = execute(spec, drawn, device=profile.device, saved=_unread(spec, case, profile))
@@ -210,7 +210,7 @@ def _unread(spec: KernelSpec, case: Case, profile: Profile) -> dict[str, Tensor]
 
 
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """The problem's edges and what runs once, then for a spec that refuses, sizes that the problem does not have."""
+    """The problem's edges and what runs once, then for a spec that refuses, sizes and a dtype that it does not take."""
     space = spec.oracle.space
     edges = tuple(case for case in (*space.edges, *space.once) if spec.illegal(case) is None)
     if not spec.contract.refuses:
@@ -219,7 +219,9 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     if base is None:
         return edges
     strangers = {name: _stranger(values) for name, values in space.choices.items()}
-    refused = (base.but(**{name: value}) for name, value in strangers.items())
+    refused = [base.but(**{name: value}) for name, value in strangers.items()]
+    # One tensor in another dtype contradicts the others; all of them together contradict nothing but the promise.
+    refused += [base.but(dtype=dtype) for dtype in DTYPES if dtype not in spec.dtypes][:1]
     # What is no Case of the problem either has no tensors to refuse.
     own = (case for case in refused if space.legal(case) is None)
     return (*edges, *(case for case in own if spec.illegal(case) is not None))

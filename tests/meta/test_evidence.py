@@ -49,6 +49,11 @@ def test_must_run_takes_functions_autotuners_and_patterns(entry: object, name: s
     assert judge(FUSED.but(must_run=(entry,))).status is Status.PASS
 
 
+def test_what_is_said_to_launch_nothing_is_always_tried() -> None:
+    assert EVIDENCE.cases(FUSED)
+    assert not any(FUSED.launches(case) for case in EVIDENCE.cases(FUSED))
+
+
 def test_a_pattern_that_nothing_matches_is_an_error() -> None:
     verdict = judge(FUSED.but(must_run=("mhc_post_forward", "sm90_*")))
     assert verdict.status is Status.ERROR

@@ -155,6 +155,8 @@ def test_a_problem_that_cannot_be_divided_says_why(oracle: Oracle, why: str) -> 
 def test_rows_are_as_many_as_memory_allows(monkeypatch: Any) -> None:
     made = sample(sparse_mla, named(40, 9, 4, 16, 8, 6))
     assert rows_that_fit(sparse_mla, made, "cpu") == 40
+    monkeypatch.setattr(slices, "WEIGHED", 1)
+    assert rows_that_fit(sparse_mla, made, "cpu") == 40
     # The largest tensor of a row has its slots' keys: topk * D = 96 elements.
     monkeypatch.setattr(slices, "ELEMENTS", {"cpu": 960})
     assert rows_that_fit(sparse_mla, made, "cpu") == 10

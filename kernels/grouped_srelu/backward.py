@@ -1,0 +1,147 @@
+"""Grouped dSReLU backward in Triton: one fused GEMM and epilogue, and two ways to add up d_prob and d_bias.
+
+A program takes 128 rows of one expert and 256 features. It makes R = alpha (d_out w2^T) of its tile, the activation's
+gradient, d_c, and the tile's shares of d_prob (a row's sum over its features) and of d_bias (a feature's sum over its
+rows). Programs of other N tiles share the rows of d_prob, those of other row tiles of the same expert the features of
+d_bias. Either they add to the sums by atomics, in the order of arrival, or each has a slot, and the slots are added in
+ascending order by the second GEMM (d_prob) and by a fold (d_bias).
+
+Which rows a program has is found on the device, from `tokens` and `offsets`, so nothing waits for the host. Rows that
+are no tokens are never read: whatever they hold does not matter.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _find(tile, tokens, offsets, tokens_e, offsets_e, E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr):
+    """The expert of a row tile (E: none), its first row, the row after its last, and the expert's first tile."""
+    e = tl.arange(0, EXPERTS)
+    count = tl.load(tokens + e * tokens_e, mask=e < E, other=0)
+    tiles = (count + ROWS - 1) // ROWS
+    stops = tl.cumsum(tiles, 0)
+    expert = tl.sum((stops <= tile).to(tl.int32), 0)
+    before = tl.sum(tl.where(e < expert, tiles, 0), 0)
+    mine = tl.sum(tl.where(e == expert, count, 0), 0)
+    ends = tl.load(offsets + e * offsets_e, mask=e < E, other=0)
+    start = tl.sum(tl.where(e == expert - 1, ends, 0), 0)
+    first = start + (tile - before) * ROWS
+    return tl.where(expert < E, expert, E), first, start + mine, before
+
+
+@triton.jit
+def _tanh(x):
+    """tanh of x >= 0 to a few ulps: a continued fraction near zero, where 1 - exp(-2x) cancels."""
+    decay = tl.exp(-2.0 * x)
+    square = x * x
+    near = x * (10395.0 + square * (1260.0 + square * 21.0))
+    near = near / (10395.0 + square * (4725.0 + square * (210.0 + square)))
+    return tl.where(x < 0.625, near, (1.0 - decay) / (1.0 + decay))
+
+
+@triton.jit
+def grouped_srelu_backward(
+    c, prob, alpha, w2, d_out, tokens, offsets, d_c, d_prob, d_bias, N, H, clamp,
+    c_m, c_n, prob_m, alpha_e, w2_e, w2_n, w2_h, d_out_m, d_out_h, tokens_e, offsets_e,
+    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr,
+    STEPS: tl.constexpr, TILES: tl.constexpr, PROB: tl.constexpr, D_PROB: tl.constexpr, D_BIAS: tl.constexpr,
+    CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
+):  # fmt: skip
+    tile, part = tl.program_id(0), tl.program_id(1)
+    expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
+    if expert < E:
+        m = first.to(tl.int64) + tl.arange(0, ROWS)
+        n = part * FEATURES + tl.arange(0, FEATURES)
+        real, inside = m < last, n < N
+        both = real[:, None] & inside[None, :]
+        dot = tl.zeros([ROWS, FEATURES], tl.float32)
+        weight = w2 + expert.to(tl.int64) * w2_e
+        for step in range(STEPS):
+            h = step * DEPTH + tl.arange(0, DEPTH)
+            left = d_out + m[:, None] * d_out_m + h[None, :] * d_out_h
+            right = weight + h[:, None] * w2_h + n[None, :] * w2_n
+            a = tl.load(left, mask=real[:, None] & (h[None, :] < H), other=0.0)
+            b = tl.load(right, mask=(h[:, None] < H) & inside[None, :], other=0.0)
+            dot = tl.dot(a, b, dot, input_precision="ieee")
+        r = dot * tl.load(alpha + expert * alpha_e)
+        value = tl.load(c + m[:, None] * c_m + n[None, :] * c_n, mask=both, other=0.0).to(tl.float32)
+        kept = tl.maximum(value, 0.0)
+        if CLAMP:
+            t = _tanh(kept / clamp)
+            act = (t * clamp) * (t * clamp)
+            slope = (2.0 * clamp) * (t - t * t * t)
+        else:
+            act = kept * kept
+            slope = 2.0 * kept
+        g = slope * r
+        if PROB:
+            g = g * tl.load(prob + m * prob_m, mask=real, other=0.0)[:, None]
+        tl.store(d_c + m[:, None] * N + n[None, :], g.to(d_c.dtype.element_ty), mask=both)
+        if D_PROB:
+            share = tl.sum(act * r, axis=1)
+            if ATOMIC:
+                tl.atomic_add(d_prob + m, share, mask=real)
+            else:
+                tl.store(d_prob + m * TILES + part, share, mask=real)
+        if D_BIAS:
+            share = tl.sum(g, axis=0)
+            if ATOMIC:
+                tl.atomic_add(d_bias + expert.to(tl.int64) * N + n, share, mask=inside)
+            else:
+                tl.store(d_bias + tile.to(tl.int64) * N + n, share, mask=inside)
+
+
+@triton.jit
+def grouped_srelu_input_gradient(
+    d_c, w1, tokens, offsets, d_x, prob_slots, d_prob, N, H, w1_e, w1_n, w1_h, tokens_e, offsets_e,
+    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, DEPTH: tl.constexpr,
+    STEPS: tl.constexpr, TILES: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    tile, part = tl.program_id(0), tl.program_id(1)
+    expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
+    if expert < E:
+        m = first.to(tl.int64) + tl.arange(0, ROWS)
+        h = part * HIDDEN + tl.arange(0, HIDDEN)
+        real, inside = m < last, h < H
+        dot = tl.zeros([ROWS, HIDDEN], tl.float32)
+        weight = w1 + expert.to(tl.int64) * w1_e
+        for step in range(STEPS):
+            n = step * DEPTH + tl.arange(0, DEPTH)
+            a = tl.load(d_c + m[:, None] * N + n[None, :], mask=real[:, None] & (n[None, :] < N), other=0.0)
+            right = weight + n[:, None] * w1_n + h[None, :] * w1_h
+            b = tl.load(right, mask=(n[:, None] < N) & inside[None, :], other=0.0)
+            dot = tl.dot(a, b, dot, input_precision="ieee")
+        at = d_x + m[:, None] * H + h[None, :]
+        tl.store(at, dot.to(d_x.dtype.element_ty), mask=real[:, None] & inside[None, :])
+        # A constexpr first, so that the branch is left out where there are no slots.
+        if SLOTS:  # noqa: SIM102
+            if part == 0:
+                total = tl.zeros([ROWS], tl.float32)
+                for slot in range(TILES):
+                    total += tl.load(prob_slots + m * TILES + slot, mask=real, other=0.0)
+                tl.store(d_prob + m, tl.load(d_prob + m, mask=real, other=0.0) + total, mask=real)
+
+
+@triton.jit
+def grouped_srelu_fold_bias(
+    slots, onto, tokens, d_bias, N, onto_e, onto_n, tokens_e,
+    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, FOLDED: tl.constexpr,
+):  # fmt: skip
+    expert = tl.program_id(0)
+    n = tl.program_id(1) * FOLDED + tl.arange(0, FOLDED)
+    inside = n < N
+    e = tl.arange(0, EXPERTS)
+    tiles = (tl.load(tokens + e * tokens_e, mask=e < E, other=0) + ROWS - 1) // ROWS
+    first = tl.sum(tl.where(e < expert, tiles, 0), 0)
+    last = tl.sum(tl.where(e <= expert, tiles, 0), 0)
+    total = tl.zeros([FOLDED], tl.float32)
+    # Only its own expert's slots are read, so nothing of another expert, finite or not, can come in.
+    slot = slots + first.to(tl.int64) * N + n
+    for _ in range(first, last):
+        total += tl.load(slot, mask=inside, other=0.0)
+        slot += N
+    start = tl.load(onto + expert.to(tl.int64) * onto_e + n * onto_n, mask=inside, other=0.0)
+    tl.store(d_bias + expert.to(tl.int64) * N + n, start + total, mask=inside)
