@@ -50,7 +50,7 @@ class KernelSpec:
     """
 
     name: str
-    oracle: Oracle
+    oracle: Oracle = field(repr=False)
     forward: Kernel | None = None
     vjp: Kernel | None = None
     contract: Contract = field(default_factory=Contract)

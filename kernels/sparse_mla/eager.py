@@ -8,7 +8,7 @@ the device, so that a graph can capture it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,8 @@ from torch import Tensor
 
 from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, forward_sizes, vjp_sizes
 from kernels.sparse_mla.blocks import chunk_queries
+
+Adder = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class _Listed(NamedTuple):
@@ -68,10 +70,12 @@ def vjp(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
+    add: Adder | None = None,
 ) -> dict[str, Tensor]:
     """d_q [S_q, H, D], d_kv [S_k, D] in q's dtype or FP32, d_sink [H] in FP32 where there is a sink.
 
-    Raises as `arguments.vjp_sizes` does.
+    add(sums, shares, rows) adds each slot's share [slots, D] of d_kv to its row, rows from len(sums) on left out;
+    None: `add_by_row`. Raises as `arguments.vjp_sizes` does.
     """
     n = vjp_sizes(
         q, kv, topk_idxs, topk_length, sink, out, lse, d_out,
@@ -95,7 +99,7 @@ def vjp(
         shares[..., : n.D_v] += P.mT @ d_out[some].float()
         rows = listed.rows.flatten()
         del listed, own, L, D, P, dS
-        _add_by_row(d_kv, shares.flatten(0, 1), rows)
+        (add or add_by_row)(d_kv, shares.flatten(0, 1), rows)
         del shares, rows
     gradients = {"d_q": d_q, "d_kv": d_kv.to(d_kv_torch_dtype(q, d_kv_dtype))}
     return gradients if d_sink is None else {**gradients, "d_sink": d_sink}
@@ -144,7 +148,7 @@ def _sink_terms(L: Tensor, D: Tensor, sink: Tensor, listed: _Listed) -> Tensor:
     return torch.where(listed.alive & torch.isfinite(sink), torch.exp(sink - L) * D, 0.0)
 
 
-def _add_by_row(sums: Tensor, shares: Tensor, rows: Tensor) -> None:
+def add_by_row(sums: Tensor, shares: Tensor, rows: Tensor) -> None:
     """Add each of `shares` [N, D] to its row of `sums` [rows, D], a row's shares in order; rows beyond it drop out."""
     ordered, order = torch.sort(rows, stable=True)
     bounds = torch.searchsorted(ordered, torch.arange(len(sums) + 1, device=rows.device))

@@ -155,13 +155,13 @@ def test_d_kv_is_added_in_the_order_of_query_and_slot() -> None:
     """FP32 sums of a row's shares, one after the other: three shares whose other orders give other bits."""
     shares = torch.tensor([[2.0**24], [1.0], [1.0], [-(2.0**24)]])
     sums = torch.zeros((2, 1))
-    eager._add_by_row(sums, shares, torch.tensor([1, 1, 1, 1]))
+    eager.add_by_row(sums, shares, torch.tensor([1, 1, 1, 1]))
     assert sums.flatten().tolist() == [0.0, 0.0]
     sums.zero_()
-    eager._add_by_row(sums, shares[[1, 2, 0, 3]], torch.tensor([1, 1, 1, 1]))
+    eager.add_by_row(sums, shares[[1, 2, 0, 3]], torch.tensor([1, 1, 1, 1]))
     assert sums.flatten().tolist() == [0.0, 2.0]
     sums.zero_()
-    eager._add_by_row(sums, shares, torch.tensor([1, 2, 0, 2]))
+    eager.add_by_row(sums, shares, torch.tensor([1, 2, 0, 2]))
     assert sums.flatten().tolist() == [1.0, 2.0**24]
 
 
