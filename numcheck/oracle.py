@@ -144,6 +144,7 @@ class CaseSpace:
     grid: name -> values of a size, dtype, layout, offset, regime or fact: the named grid, taken whole where
       small and pairwise where large.
     tiny: Cases small enough for the mpmath twin, used by the certificate.
+    maxima: size -> its declared maximum, at which a workspace formula is read; left out: the largest that is drawn.
     legal: why the problem has no such Case (sizes that contradict each other), or None.
     light: sizes that add next to nothing to a Case's work, so that drawing does not count them.
     once: Cases too large to be judged by every law: the edges law runs each one once, held to its radius.
@@ -161,6 +162,7 @@ class CaseSpace:
     grid: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
     edges: tuple[Case, ...] = ()
     tiny: tuple[Case, ...] = ()
+    maxima: Mapping[str, int] = field(default_factory=dict)
     legal: Callable[[Case], str | None] = _no_reason
     light: tuple[str, ...] = ()
     once: tuple[Case, ...] = ()

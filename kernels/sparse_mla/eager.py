@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, forward_sizes, vjp_sizes
-from kernels.sparse_mla.blocks import chunk_queries
+from kernels.sparse_mla.blocks import chunk_queries, eager_bytes
+from kernels.sparse_mla.workspace import check
 
 Adder = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -41,12 +42,15 @@ def forward(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
+    budget: int | None = None,
 ) -> dict[str, Tensor]:
     """out [S_q, H, D_v] in q's dtype; lse [S_q, H] in FP32, natural, of the KV alone, +inf where no slot is live.
 
-    Raises as `arguments.forward_sizes` does.
+    budget: bytes of workspace allowed; None: what the device has free. Raises WorkspaceExceeded where it takes more,
+    and as `arguments.forward_sizes` does.
     """
     n = forward_sizes(q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim)
+    _check(n, q, q.element_size(), sink, budget)
     out = torch.zeros((n.S_q, n.H, n.D_v), dtype=q.dtype, device=q.device)
     lse = torch.full((n.S_q, n.H), math.inf, dtype=torch.float32, device=q.device)
     for some in _chunks(n):
@@ -70,17 +74,20 @@ def vjp(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
+    budget: int | None = None,
     add: Adder | None = None,
 ) -> dict[str, Tensor]:
     """d_q [S_q, H, D], d_kv [S_k, D] in q's dtype or FP32, d_sink [H] in FP32 where there is a sink.
 
     add(sums, shares, rows) adds each slot's share [slots, D] of d_kv to its row, rows from len(sums) on left out;
-    None: `add_by_row`. Raises as `arguments.vjp_sizes` does.
+    None: `add_by_row`. budget: bytes of workspace allowed; None: what the device has free. Raises WorkspaceExceeded
+    where it takes more, and as `arguments.vjp_sizes` does.
     """
     n = vjp_sizes(
         q, kv, topk_idxs, topk_length, sink, out, lse, d_out,
         softmax_scale=softmax_scale, value_dim=value_dim, d_kv_dtype=d_kv_dtype,
     )  # fmt: skip
+    _check(n, q, d_kv_torch_dtype(q, d_kv_dtype).itemsize, sink, budget)
     d_q = torch.zeros((n.S_q, n.H, n.D), dtype=q.dtype, device=q.device)
     d_kv = torch.zeros((n.S_k, n.D), dtype=torch.float32, device=q.device)
     d_sink = None if sink is None else torch.zeros((n.H,), dtype=torch.float32, device=q.device)
@@ -103,6 +110,11 @@ def vjp(
         del shares, rows
     gradients = {"d_q": d_q, "d_kv": d_kv.to(d_kv_torch_dtype(q, d_kv_dtype))}
     return gradients if d_sink is None else {**gradients, "d_sink": d_sink}
+
+
+def _check(n: Sizes, q: Tensor, d_kv_element: int, sink: Tensor | None, budget: int | None) -> None:
+    need = eager_bytes(n, q.element_size(), d_kv_element, sink=sink is not None)
+    check("sparse_mla.eager", n, need, budget, q.device)
 
 
 def _chunks(n: Sizes) -> Iterator[slice]:

@@ -246,6 +246,8 @@ _REDUCED = (
     "on a CPU heads and features are reduced (H up to 4, D 16 and 24 for 512 and 576), 64 queries or more are rare; "
     "(S_q, H, D) = (64, 64, 512), (129, 128, 576), (257, 64, 576) run once each in full under the edges law"
 )
+# Long context at the widest deployed keys; a workspace formula is read there.
+_MAXIMA = {"S_q": 16384, "S_k": 524288, "H": 128, "D": 576, "D_v": 512, "topk": 2048}
 
 ON_CUDA = CaseSpace(
     sizes={"S_q": (1, 257), "S_k": (1, 1000), "H": (1, 128), "D": (512, 576), "D_v": (512, 512), "topk": (1, 128)},
@@ -272,6 +274,7 @@ ON_CUDA = CaseSpace(
     },
     edges=tuple(edge.but(H=max(2, edge["H"]), D=512 if edge["D"] == edge["D_v"] else 576, D_v=512) for edge in _EDGES),
     tiny=_TINY,
+    maxima=_MAXIMA,
     legal=legal,
     light=("S_k", "D", "D_v"),
 )
@@ -303,6 +306,7 @@ SPACE = CaseSpace(
     },
     edges=_EDGES,
     tiny=_TINY,
+    maxima=_MAXIMA,
     legal=legal,
     light=("S_k", "D_v"),
     once=_ONCE,

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels.sparse_mla import EAGER, blocks, contracts, eager
 from kernels.sparse_mla.arguments import Limits, Sizes, forward_sizes, vjp_sizes
 from numcheck import Case, KernelSpec
+from numcheck.errors import WorkspaceExceeded
 from numcheck.execute import execute
 from numcheck.laws import LAWS
 from numcheck.laws.memory import judge as memory
@@ -22,7 +23,7 @@ from numcheck.verdict import Status
 
 LAW = {law.name: law for law in LAWS}
 FULL = named(5, 9, 3, 24, 16, 7, indices="holes", length="partial", sink="finite", dtype="bf16")
-FORWARD = ("q", "kv", "topk_idxs", "topk_length", "sink", "softmax_scale", "value_dim", "d_kv_dtype")
+FORWARD = ("q", "kv", "topk_idxs", "topk_length", "sink", "softmax_scale", "value_dim", "d_kv_dtype", "budget")
 
 
 def given(case: Case) -> dict[str, Any]:
@@ -186,6 +187,15 @@ def test_longer_problems_take_no_more_than_their_sums() -> None:
     long = named(16384, 524288, 64, 576, 512, 2048, dtype="bf16")
     chunk = 3 * blocks.CHUNK_BYTES
     assert contracts.eager_workspace(long) < 2 * 4 * 524288 * 576 + 2 * chunk
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
+    call = given(FULL)
+    need = contracts.eager_workspace(FULL)
+    assert same(eager.vjp(**call, budget=need), eager.vjp(**call))
+    for refused in (forward, lambda given: eager.vjp(**given)):
+        with pytest.raises(WorkspaceExceeded, match=f"needs {need} bytes of workspace for S_q=5, .* but {need - 1}"):
+            refused({**call, "budget": need - 1})
 
 
 def verdict(spec: KernelSpec, case: Case) -> dict[str, Status]:
