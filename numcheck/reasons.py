@@ -24,11 +24,12 @@ PROOFS = ("equal", "allowed")
 
 @dataclass(frozen=True)
 class Reason:
-    """Why one mutant survives. claim: one of CLAIMS."""
+    """Why one mutant survives. claim: one of CLAIMS. specs: the kernels that it speaks of, () for all with the code."""
 
     id: str
     claim: str
     why: str
+    specs: tuple[str, ...] = ()
     file: str = ""
 
     @property
@@ -36,20 +37,23 @@ class Reason:
         """Whether it says that the mutant is no mistake at all."""
         return self.claim in PROOFS
 
+    def concerns(self, mutant: str, spec: str) -> bool:
+        """Whether it is the reason for this mutant of this kernel."""
+        return self.id == mutant and (not self.specs or spec in self.specs)
 
-def reasons(files: Iterable[str]) -> dict[str, Reason]:
-    """The reasons that lie beside these source files, by mutant id.
+
+def reasons(files: Iterable[str]) -> tuple[Reason, ...]:
+    """The reasons that lie beside these source files.
 
     Raises InvalidSpec for a file that is no TOML, an entry without id, claim or why, and one that is there twice.
     """
-    folders = dict.fromkeys(Path(file).parent for file in files)
-    found: dict[str, Reason] = {}
-    for path in (folder / NAME for folder in folders):
-        for reason in _read(path) if path.is_file() else ():
-            if reason.id in found:
-                raise InvalidSpec(f"{path}: {reason.id} is there twice; one mutant has one reason")
-            found[reason.id] = reason
-    return found
+    paths = dict.fromkeys(Path(file).parent / NAME for file in files)
+    found = [reason for path in paths if path.is_file() for reason in _read(path)]
+    for number, reason in enumerate(found):
+        for other in found[:number]:
+            if reason.id == other.id and (not reason.specs or not other.specs or set(reason.specs) & set(other.specs)):
+                raise InvalidSpec(f"{reason.file}: {reason.id} is there twice; a mutant of a kernel has one reason")
+    return tuple(found)
 
 
 def _read(path: Path) -> list[Reason]:
@@ -66,10 +70,13 @@ def _read(path: Path) -> list[Reason]:
 def _entry(entry: Mapping[str, Any], path: Path) -> list[Reason]:
     """One table: one reason for one id, or for each of several."""
     ids, claim, why = entry.get("ids", [entry.get("id")]), entry.get("claim"), entry.get("why")
+    specs = entry.get("specs", [])
+    if not isinstance(specs, list) or not all(isinstance(spec, str) for spec in specs):
+        raise InvalidSpec(f"{path}: {ids}: specs is {specs!r}; give a list of kernels' names, or leave it out")
     if claim not in CLAIMS:
         raise InvalidSpec(f"{path}: {ids}: claim is {claim!r}; give one of {', '.join(CLAIMS)}")
     if not isinstance(why, str) or not why.strip():
         raise InvalidSpec(f"{path}: {ids}: why is {why!r}; give the reason as a sentence")
     if not isinstance(ids, list) or not ids or not all(isinstance(i, str) and i for i in ids):
         raise InvalidSpec(f"{path}: give id, or ids as a list of them, as `numcheck faults` prints them; got {ids!r}")
-    return [Reason(i, claim, " ".join(why.split()), str(path)) for i in ids]
+    return [Reason(i, claim, " ".join(why.split()), tuple(specs), str(path)) for i in ids]

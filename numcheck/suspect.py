@@ -146,8 +146,8 @@ def suspects(
             notes.append(str(error))
     known = reasons(s.mutant.file for s in made if s.mutant is not None)
     # What only a device shows is no excuse on one.
-    excused = {name: reason for name, reason in known.items() if device == "cpu" or reason.claim != "device"}
-    made = [replace(suspect, reason=excused.get(suspect.id)) for suspect in made]
+    excuses = [reason for reason in known if device == "cpu" or reason.claim != "device"]
+    made = [replace(s, reason=next((r for r in excuses if r.concerns(s.id, s.spec)), None)) for s in made]
     notes += _stale(known, made)
     units = {suspect.unit: place for place, suspect in reversed(list(enumerate(made)))}
     ids = {suspect.id: place for place, suspect in reversed(list(enumerate(made)))}
@@ -155,9 +155,9 @@ def suspects(
     return tuple(s for s in (*found, *made) if keyword in s.id or keyword in s.spec), tuple(notes)
 
 
-def _stale(known: Mapping[str, Reason], made: Sequence[Suspect]) -> list[str]:
+def _stale(known: Sequence[Reason], made: Sequence[Suspect]) -> list[str]:
     """Reasons for mutants of these functions that are no more: the line that they speak of has changed."""
     ids = {suspect.id for suspect in made}
     functions = {suspect.id.partition(":")[0] for suspect in made}
-    gone = [r for r in known.values() if r.id not in ids and r.id.partition(":")[0] in functions]
+    gone = [r for r in known if r.id not in ids and r.id.partition(":")[0] in functions]
     return [f"{r.file}: {r.id} is no mutant any more; strike its entry, or see what its line became" for r in gone]

@@ -50,10 +50,22 @@ def reached(spec: KernelSpec) -> tuple[Function, ...]:
     walk = _Walk(Own.of(spec))
     for root in roots(spec):
         walk.follow(root)
-    known = [f for f in walk.found.values() if f is not None]
+    known = _used([f for f in walk.found.values() if f is not None])
     if not known:
         raise InvalidSpec(f"spec {spec.name}: none of its kernels is a Python function with source, so none can mutate")
     return tuple(sorted(known, key=lambda f: (f.module, f.node.lineno, f.name)))
+
+
+def _used(found: Sequence[Function]) -> list[Function]:
+    """Those that something may call: a class that is used brings methods along that nobody names."""
+    said = {name for function in found for name in _said(function.node)}
+    names = {function: function.name.rpartition(".")[2] for function in found}
+    return [f for f, name in names.items() if "." not in f.name or "<" in f.name or name in said or _implicit(name)]
+
+
+def _implicit(name: str) -> bool:
+    """Whether a method is called without being named: by Python, or by torch.autograd."""
+    return name.startswith("__") or name in ("forward", "backward", "setup_context", "vjp", "jvp")
 
 
 def roots(spec: KernelSpec) -> tuple[object, ...]:

@@ -239,6 +239,10 @@ class _Readers:
         wanted = {o.name: o.shape(case) for o in results}
         if self.divided:
             partial = set(oracle.partial)
+            kept = self.truth.pieces.before if self.truth.pieces else {}
+            missing = [n for n in wanted if n in partial and n not in kept]
+            if missing:
+                raise InvalidSpec(f"oracle {oracle.name}: it returned no {', '.join(missing)} for {case.line()}")
             wanted = {
                 n: s if n in partial else (rows, *s[1:]) for n, s in wanted.items() if (n in partial) == (rows == 0)
             }

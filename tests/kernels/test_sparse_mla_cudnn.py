@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.sparse_mla import cudnn, cudnn_arguments, cudnn_probe, cudnn_stock
+from kernels.sparse_mla import cudnn, cudnn_arguments, cudnn_fixed_point, cudnn_probe, cudnn_stock
 from kernels.sparse_mla.arguments import Limits, Sizes
 from kernels.sparse_mla.cudnn_arguments import legal, sizes
 from kernels.sparse_mla.cudnn_contracts import most_listed, writers
 from kernels.sparse_mla.cudnn_probe import SUBCLASSED, WRAPPER, Needed, package
-from kernels.sparse_mla.cudnn_workspace import stock_scratch
+from kernels.sparse_mla.cudnn_workspace import fixed_point_bytes, fixed_point_scratch, stock_bytes, stock_scratch
 from numcheck import Available, KernelSpec, Unavailable
-from numcheck.errors import NotDeterministic
+from numcheck.errors import NotDeterministic, WorkspaceExceeded
 from numcheck.oracles.sparse_mla_cases import named
 
 INSTALLED = cudnn_probe._installed()
@@ -213,3 +213,32 @@ def test_stock_refuses_a_request_for_determinism(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     with pytest.raises(NotDeterministic, match="cudnn_fixed_point"):
         cudnn_stock.vjp(**tensors())
+
+
+SHAPES = [Sizes(16384, 16384, 64, 512, 512, 2048), Sizes(4096, 16384, 128, 576, 512, 2048), Sizes(1, 1, 2, 512, 512, 1)]
+
+
+@pytest.mark.parametrize("n", [*SHAPES, Sizes(16384, 524288, 64, 576, 512, 2048)], ids=str)
+def test_the_fixed_point_takes_at_most_a_twentieth_more_than_stock(n: Sizes) -> None:
+    assert n.S_q < 64 or fixed_point_bytes(n, True) <= 1.05 * stock_bytes(n, True)
+
+
+@pytest.mark.parametrize("n", SHAPES, ids=str)
+def test_the_fixed_point_s_scratch_is_cut_without_a_gap(n: Sizes) -> None:
+    s = cudnn_fixed_point._Scratch.of(n, torch.device("cpu"))
+    parts = (s.D, s.lse_log2, s.words, s.lengths, s.flags)
+    assert sum(part.numel() for part in parts) * 4 == fixed_point_scratch(n)
+    assert len(s.lengths) >= n.S_q
+    assert all(part.data_ptr() % 16 == 0 for part in parts), "the kernel's vector loads rely on it"
+    assert s.started.numel() + s.tables[3].numel() == s.words.numel()
+    assert sum(table.numel() * table.element_size() for table in s.tables) == 4 * 5 * s.rows
+
+
+def test_sums_that_no_proof_covers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_any_device(monkeypatch)
+    monkeypatch.setattr(cudnn_fixed_point, "MOST_ADDENDS", 11)
+    with pytest.raises(ValueError, match="12 additions to a KV row"):
+        cudnn_fixed_point.vjp(**tensors())
+    monkeypatch.setattr(cudnn_fixed_point, "MOST_ADDENDS", 12)
+    with pytest.raises(WorkspaceExceeded, match="S_k=5"):
+        cudnn_fixed_point.vjp(**tensors(), budget=1000)

@@ -133,6 +133,13 @@ def test_what_is_no_named_sum_cannot_be_divided_and_is_read_whole_unasked() -> N
         assert read(oracle, Contract(), made, None).truth["d_w"].shape == (3,)
 
 
+def test_a_sum_that_is_not_returned_is_missed_in_the_first_slice() -> None:
+    oracle = tokens(lambda read, x, w, d_out: {"d_x": read.at("d_x", d_out * w), "d_w": None})
+    oracle = replace(oracle, gradients=tuple(replace(g, given=lambda case: True) for g in oracle.gradients))
+    with pytest.raises(InvalidSpec, match="returned no d_w"):
+        read(oracle, Contract(), sample(oracle, Case.of(S=6, D=3)), 2)
+
+
 @pytest.mark.parametrize(
     ("oracle", "why"),
     [

@@ -25,7 +25,7 @@ why = "It would take a larger Case."
 
 def read(folder: Path, text: str) -> dict[str, str]:
     (folder / NAME).write_text(text)
-    return {name: reason.why for name, reason in reasons([str(folder / "fused.py"), str(folder / "split.py")]).items()}
+    return {reason.id: reason.why for reason in reasons([str(folder / "fused.py"), str(folder / "split.py")])}
 
 
 def test_one_reason_for_one_mutant_or_for_several(tmp_path: Path) -> None:
@@ -35,7 +35,18 @@ def test_one_reason_for_one_mutant_or_for_several(tmp_path: Path) -> None:
 
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:
-    assert reasons([str(tmp_path / "fused.py")]) == {}
+    assert reasons([str(tmp_path / "fused.py")]) == ()
+
+
+def test_a_reason_may_speak_of_some_kernels_alone(tmp_path: Path) -> None:
+    text = '[[mutant]]\nid = "a"\nspecs = ["x", "y[0]"]\nclaim = "equal"\nwhy = "w"\n'
+    read(tmp_path, text + text.replace('"x", "y[0]"', '"z"'))
+    first, second = reasons([str(tmp_path / "fused.py")])
+    assert [spec for spec in ("x", "y[0]", "z") if first.concerns("a", spec)] == ["x", "y[0]"]
+    assert second.concerns("a", "z")
+    assert not second.concerns("b", "z")
+    with pytest.raises(InvalidSpec, match="twice"):
+        read(tmp_path, text + text)
 
 
 @pytest.mark.parametrize(
