@@ -243,8 +243,8 @@ def lost_updates(**given: Any) -> Tensors:
         slots, tokens, offsets = _bias_slots(call, found), call["tokens"], call["offsets"]
         found["d_bias"] = call.start("d_bias_onto", (call.n.E, call.n.N))
         grouped_srelu_add_tiles[(row_tiles(call.n.M, call.n.E), cut(call.n.N, FEATURES))](
-            slots, tokens, offsets, found["d_bias"], call.n.N, *tokens.stride(), *offsets.stride(),
-            **fused.experts(call.n), FEATURES=FEATURES,
+            slots, tokens, offsets, found["d_bias"], call.n.N, call.n.E, *tokens.stride(), *offsets.stride(),
+            **fused.constants(call.n), FEATURES=FEATURES,
         )  # fmt: skip
     return found
 
