@@ -118,7 +118,7 @@ def grouped_srelu_input_gradient(
             dot = tl.dot(a, b, dot, input_precision="ieee")
         at = d_x + top * H + side + (m[:, None] * H + h[None, :])
         tl.store(at, dot.to(d_x.dtype.element_ty), mask=real[:, None] & inside[None, :])
-        if SLOTS:
+        if SLOTS:  # noqa: SIM102 - the outer one is known when the kernel is compiled
             if part == 0:
                 total = tl.zeros([ROWS], tl.float32)
                 slot = prob_slots + top * TILES + m * TILES

@@ -22,10 +22,12 @@ UPGRADE = (
     f"the installed {NAME} takes no `{frontend.KEYWORD}` argument: upgrade {frontend.PACKAGE} to 1.32.0 or later, or "
     "pass prob=None where every routing weight is 1"
 )
-UNSUPPORTED = "it orders d_prob of block-scaled data alone: quantise d_out and w2, or call grouped_srelu.eager_swiglu.vjp"
+UNSUPPORTED = (
+    "it orders d_prob of block-scaled data alone: quantise d_out and w2, or call grouped_srelu.eager_swiglu.vjp"
+)
 NO_BIAS = (
-    f"no version of {NAME} adds up d_bias in order, and without d_prob it drops `{frontend.KEYWORD}` without a word: pass "
-    "generate_dbias=False and sum d_c over each expert's rows"
+    f"no version of {NAME} adds up d_bias in order, and without d_prob it drops `{frontend.KEYWORD}` without a word: "
+    "pass generate_dbias=False and sum d_c over each expert's rows"
 )
 
 

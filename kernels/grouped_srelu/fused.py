@@ -28,6 +28,7 @@ from kernels.grouped_srelu.tiles import (
     row_tiles,
 )
 
+
 def vjp_atomic(
     c: Tensor, prob: Tensor | None, alpha: Tensor, w1: Tensor, w2: Tensor, tokens: Tensor, offsets: Tensor, *,
     d_out: Tensor, d_prob_onto: Tensor | None = None, d_bias_onto: Tensor | None = None,

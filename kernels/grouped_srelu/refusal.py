@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kernels.grouped_srelu.arguments import Sizes
 from kernels.grouped_srelu.tiles import FEATURES, ROWS, cut, widest
-from numcheck.determinism import NVTE, requested, require as require_of_numcheck
+from numcheck.determinism import NVTE, requested
+from numcheck.determinism import require as require_of_numcheck
 
 
 def shared(n: Sizes, *, weighted: bool, biased: bool) -> dict[str, str]:

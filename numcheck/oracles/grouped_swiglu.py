@@ -7,9 +7,9 @@ s = sigmoid(gate):
     d act / d up   = gate s
     d act / d gate = up s (1 + gate (1 - s))
 
-The rest is `numcheck.oracles.grouped_mlp`. The reference scales the pre-activation, z = beta c, and its backward returns
-the gradient of z (no beta beyond the one inside z) with alpha entering squared; both conventions are copied here, so d_c
-is not the gradient of c where beta is not 1.
+The rest is `numcheck.oracles.grouped_mlp`. The reference scales the pre-activation, z = beta c, and its backward
+returns the gradient of z (no beta beyond the one inside z) with alpha entering squared; both conventions are copied
+here, so d_c is not the gradient of c where beta is not 1.
 
 Source: SwiGLU of Shazeer (arXiv 2002.05202); conventions of the grouped dGLU of cudnn-frontend 1.32.0; derived above.
 

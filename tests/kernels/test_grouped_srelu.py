@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -302,7 +303,7 @@ def test_row_tiles_bound_every_way_to_share_rows_out(E: int) -> None:
         generator = torch.Generator().manual_seed(M)
         for _ in range(20):
             cuts = torch.randint(0, M + 1, (E + 1,), generator=generator).sort().values.tolist()
-            counts = [b - a for a, b in zip(cuts, cuts[1:], strict=False)]
+            counts = [b - a for a, b in itertools.pairwise(cuts)]
             assert sum(tiles.cut(n, tiles.ROWS) for n in counts) <= tiles.row_tiles(M, E)
             assert max(tiles.cut(n, tiles.ROWS) for n in counts) <= tiles.widest(M)
     # The bound is met: one row in all but one expert, which has one row more than whole tiles.

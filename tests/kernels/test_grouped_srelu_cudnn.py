@@ -141,10 +141,10 @@ def test_without_the_keyword_a_request_is_refused_before_the_call(
     if not asked:
         called(CUDNN_DSRELU, case)
     elif flag == "soft" and variable != "0":
-        with pytest.warns(UserWarning, match="upgrade nvidia-cudnn-frontend to 1.28.0 or later"):
+        with pytest.warns(UserWarning, match=r"upgrade nvidia-cudnn-frontend to 1\.28\.0 or later"):
             called(CUDNN_DSRELU, case)
     else:
-        with pytest.raises(NotDeterministic, match="upgrade nvidia-cudnn-frontend to 1.28.0 or later"):
+        with pytest.raises(NotDeterministic, match=r"upgrade nvidia-cudnn-frontend to 1\.28\.0 or later"):
             called(CUDNN_DSRELU, case)
         assert not front.calls
     assert all("deterministic" not in call for call in front.calls)
@@ -322,7 +322,9 @@ def parameters(name: str) -> dict[str, str]:
     arguments = functions[0].args
     names = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
     defaults = [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]
-    return dict.fromkeys(names, "") | dict(zip(names[len(names) - len(defaults) :], map(ast.unparse, defaults), strict=True))
+    return dict.fromkeys(names, "") | dict(
+        zip(names[len(names) - len(defaults) :], map(ast.unparse, defaults), strict=True)
+    )
 
 
 @HAVE_WHEEL

@@ -93,7 +93,13 @@ def test_it_is_certified(oracle: Oracle) -> None:
 @BOTH
 def test_each_pattern_of_facts_is_among_the_tiny_cases(oracle: Oracle) -> None:
     seen = [dict(case.facts) for case in oracle.space.tiny]
-    for fact, value in (("rows", "padded"), ("rows", "last empty"), ("prob", "none"), ("bias", False), ("onto", "data")):
+    for fact, value in (
+        ("rows", "padded"),
+        ("rows", "last empty"),
+        ("prob", "none"),
+        ("bias", False),
+        ("onto", "data"),
+    ):
         assert any(facts.get(fact) == value for facts in seen), (fact, value)
     if "clamp" in oracle.space.facts:
         assert any(facts.get("clamp") for facts in seen)
