@@ -59,9 +59,8 @@ def sizes(
         if tensor is None:
             continue
         if tuple(tensor.shape) != wanted[name]:
-            raise ValueError(
-                f"{name} has shape {_shape(tensor)}, but M={M}, N={N}, H={H}, E={E} ask for {list(wanted[name])}"
-            )
+            given = f"M={M}, N={N}, H={H}, E={E}"
+            raise ValueError(f"{name} has shape {_shape(tensor)}, but {given} ask for {list(wanted[name])}")
         if tensor.device != w2.device:
             raise ValueError(f"{name} is on {tensor.device}, but w2 is on {w2.device}; move one of them")
         _check_dtype(name, tensor, w2)

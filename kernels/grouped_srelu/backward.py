@@ -17,7 +17,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _find(tile, tokens, offsets, tokens_e, offsets_e, E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr):
+def _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS: tl.constexpr, ROWS: tl.constexpr):
     """The expert of a row tile (E: none), its first row, the row after its last, and the expert's first tile."""
     e = tl.arange(0, EXPERTS)
     count = tl.load(tokens + e * tokens_e, mask=e < E, other=0)
@@ -44,30 +44,32 @@ def _tanh(x):
 
 @triton.jit
 def grouped_srelu_backward(
-    c, prob, alpha, w2, d_out, tokens, offsets, d_c, d_prob, d_bias, N, H, clamp,
+    c, prob, alpha, w2, d_out, tokens, offsets, d_c, d_prob, d_bias, N, H, E, TILES, clamp,
     c_m, c_n, prob_m, alpha_e, w2_e, w2_n, w2_h, d_out_m, d_out_h, tokens_e, offsets_e,
-    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr,
-    STEPS: tl.constexpr, TILES: tl.constexpr, PROB: tl.constexpr, D_PROB: tl.constexpr, D_BIAS: tl.constexpr,
-    CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
+    EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr, PROB: tl.constexpr,
+    D_PROB: tl.constexpr, D_BIAS: tl.constexpr, CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
-        m = first.to(tl.int64) + tl.arange(0, ROWS)
-        n = part * FEATURES + tl.arange(0, FEATURES)
-        real, inside = m < last, n < N
+        # Where the tile starts is 64 bits wide; within a tile 32 do, and take half the registers.
+        top, side = first.to(tl.int64), (part * FEATURES).to(tl.int64)
+        m, n = tl.arange(0, ROWS), tl.arange(0, FEATURES)
+        real, inside = first + m < last, side + n < N
         both = real[:, None] & inside[None, :]
         dot = tl.zeros([ROWS, FEATURES], tl.float32)
-        weight = w2 + expert.to(tl.int64) * w2_e
-        for step in range(STEPS):
-            h = step * DEPTH + tl.arange(0, DEPTH)
-            left = d_out + m[:, None] * d_out_m + h[None, :] * d_out_h
-            right = weight + h[:, None] * w2_h + n[None, :] * w2_n
+        gradient = d_out + top * d_out_m
+        weight = w2 + expert.to(tl.int64) * w2_e + side * w2_n
+        for start in range(0, H, DEPTH):
+            h = start + tl.arange(0, DEPTH)
+            left = gradient + (m[:, None] * d_out_m + h[None, :] * d_out_h)
+            right = weight + (h[:, None] * w2_h + n[None, :] * w2_n)
             a = tl.load(left, mask=real[:, None] & (h[None, :] < H), other=0.0)
             b = tl.load(right, mask=(h[:, None] < H) & inside[None, :], other=0.0)
             dot = tl.dot(a, b, dot, input_precision="ieee")
         r = dot * tl.load(alpha + expert * alpha_e)
-        value = tl.load(c + m[:, None] * c_m + n[None, :] * c_n, mask=both, other=0.0).to(tl.float32)
+        at = c + top * c_m + side * c_n + (m[:, None] * c_m + n[None, :] * c_n)
+        value = tl.load(at, mask=both, other=0.0).to(tl.float32)
         kept = tl.maximum(value, 0.0)
         if CLAMP:
             t = _tanh(kept / clamp)
@@ -78,57 +80,59 @@ def grouped_srelu_backward(
             slope = 2.0 * kept
         g = slope * r
         if PROB:
-            g = g * tl.load(prob + m * prob_m, mask=real, other=0.0)[:, None]
-        tl.store(d_c + m[:, None] * N + n[None, :], g.to(d_c.dtype.element_ty), mask=both)
+            g = g * tl.load(prob + top * prob_m + m * prob_m, mask=real, other=0.0)[:, None]
+        tl.store(d_c + top * N + side + (m[:, None] * N + n[None, :]), g.to(d_c.dtype.element_ty), mask=both)
         if D_PROB:
             share = tl.sum(act * r, axis=1)
             if ATOMIC:
-                tl.atomic_add(d_prob + m, share, mask=real)
+                tl.atomic_add(d_prob + top + m, share, mask=real)
             else:
-                tl.store(d_prob + m * TILES + part, share, mask=real)
+                tl.store(d_prob + top * TILES + part + m * TILES, share, mask=real)
         if D_BIAS:
             share = tl.sum(g, axis=0)
             if ATOMIC:
-                tl.atomic_add(d_bias + expert.to(tl.int64) * N + n, share, mask=inside)
+                tl.atomic_add(d_bias + expert.to(tl.int64) * N + side + n, share, mask=inside)
             else:
-                tl.store(d_bias + tile.to(tl.int64) * N + n, share, mask=inside)
+                tl.store(d_bias + tile.to(tl.int64) * N + side + n, share, mask=inside)
 
 
 @triton.jit
 def grouped_srelu_input_gradient(
-    d_c, w1, tokens, offsets, d_x, prob_slots, d_prob, N, H, w1_e, w1_n, w1_h, tokens_e, offsets_e,
-    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, DEPTH: tl.constexpr,
-    STEPS: tl.constexpr, TILES: tl.constexpr, SLOTS: tl.constexpr,
+    d_c, w1, tokens, offsets, d_x, prob_slots, d_prob, N, H, E, TILES, w1_e, w1_n, w1_h, tokens_e, offsets_e,
+    EXPERTS: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
-        m = first.to(tl.int64) + tl.arange(0, ROWS)
-        h = part * HIDDEN + tl.arange(0, HIDDEN)
-        real, inside = m < last, h < H
+        top, side = first.to(tl.int64), (part * HIDDEN).to(tl.int64)
+        m, h = tl.arange(0, ROWS), tl.arange(0, HIDDEN)
+        real, inside = first + m < last, side + h < H
         dot = tl.zeros([ROWS, HIDDEN], tl.float32)
-        weight = w1 + expert.to(tl.int64) * w1_e
-        for step in range(STEPS):
-            n = step * DEPTH + tl.arange(0, DEPTH)
-            a = tl.load(d_c + m[:, None] * N + n[None, :], mask=real[:, None] & (n[None, :] < N), other=0.0)
-            right = weight + n[:, None] * w1_n + h[None, :] * w1_h
+        stored = d_c + top * N
+        weight = w1 + expert.to(tl.int64) * w1_e + side * w1_h
+        for start in range(0, N, DEPTH):
+            n = start + tl.arange(0, DEPTH)
+            a = tl.load(stored + (m[:, None] * N + n[None, :]), mask=real[:, None] & (n[None, :] < N), other=0.0)
+            right = weight + (n[:, None] * w1_n + h[None, :] * w1_h)
             b = tl.load(right, mask=(n[:, None] < N) & inside[None, :], other=0.0)
             dot = tl.dot(a, b, dot, input_precision="ieee")
-        at = d_x + m[:, None] * H + h[None, :]
+        at = d_x + top * H + side + (m[:, None] * H + h[None, :])
         tl.store(at, dot.to(d_x.dtype.element_ty), mask=real[:, None] & inside[None, :])
-        # A constexpr first, so that the branch is left out where there are no slots.
-        if SLOTS:  # noqa: SIM102
+        if SLOTS:  # noqa: SIM102 - the outer one is known when the kernel is compiled
             if part == 0:
                 total = tl.zeros([ROWS], tl.float32)
-                for slot in range(TILES):
-                    total += tl.load(prob_slots + m * TILES + slot, mask=real, other=0.0)
-                tl.store(d_prob + m, tl.load(d_prob + m, mask=real, other=0.0) + total, mask=real)
+                slot = prob_slots + top * TILES + m * TILES
+                for _ in range(TILES):
+                    total += tl.load(slot, mask=real, other=0.0)
+                    slot += 1
+                sums = d_prob + top + m
+                tl.store(sums, tl.load(sums, mask=real, other=0.0) + total, mask=real)
 
 
 @triton.jit
 def grouped_srelu_fold_bias(
-    slots, onto, tokens, d_bias, N, onto_e, onto_n, tokens_e,
-    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, FOLDED: tl.constexpr,
+    slots, onto, tokens, d_bias, N, E, onto_e, onto_n, tokens_e,
+    EXPERTS: tl.constexpr, ROWS: tl.constexpr, FOLDED: tl.constexpr,
 ):  # fmt: skip
     expert = tl.program_id(0)
     n = tl.program_id(1) * FOLDED + tl.arange(0, FOLDED)

@@ -53,7 +53,7 @@ def eager_workspace(width: int) -> Callable[[Case], int]:
 
     Everything is FP32: z and g [M, width N], R [M, N]. Beside them live, in the first GEMM, its sum, one expert's
     product and their mix, FP32 copies of d_out and, of 16-bit data, of one expert's w2; in the epilogue four more of
-    g's size; for d_bias one expert's rows of g and all sums twice; in the second GEMM a copy of d_c, [M, H] three
+    the size of g; for d_bias one expert's rows of g and all sums twice; in the second GEMM a copy of d_c, [M, H] three
     times, one expert's w1, and d_bias's sums. Finding the owners takes an integer for each row and expert.
     """
 

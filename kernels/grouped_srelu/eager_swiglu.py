@@ -28,14 +28,12 @@ def vjp(
 def check_blocks(call: Call) -> None:
     """Raises ValueError where the features do not come in whole blocks."""
     if call.n.N % BLOCK:
-        raise ValueError(
-            f"w2 has N={call.n.N} features, but gate and up come in blocks of {BLOCK}; N is a multiple of it"
-        )
+        raise ValueError(f"w2 has N={call.n.N} features, but gate and up come in blocks of {BLOCK}: give whole blocks")
 
 
 def halves(z: Tensor) -> tuple[Tensor, Tensor]:
     """gate and up [M, N] of z [M, 2N]."""
-    gate, up = torch.unflatten(z, 1, (-1, WIDTH, BLOCK)).unbind(2)
+    gate, up = z.reshape(len(z), z.shape[1] // (WIDTH * BLOCK), WIDTH, BLOCK).unbind(2)
     return gate.flatten(1), up.flatten(1)
 
 
@@ -50,4 +48,5 @@ def gradient(z: Tensor, r: Tensor) -> Tensor:
     gate, up = halves(z)
     s = torch.sigmoid(gate)
     both = r * up * s * (1.0 + gate * (1.0 - s)), r * gate * s
-    return torch.stack([torch.unflatten(half, 1, (-1, BLOCK)) for half in both], 2).flatten(1)
+    blocks = [half.reshape(len(half), half.shape[1] // BLOCK, BLOCK) for half in both]
+    return torch.stack(blocks, 2).flatten(1)

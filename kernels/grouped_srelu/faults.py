@@ -41,13 +41,14 @@ def beta_twice(**given: Any) -> Tensors:
 
 def gate_and_up_as_halves(**given: Any) -> Tensors:
     """gate taken from the first half of the columns and up from the second, where blocks of 32 alternate."""
-    _, width = given["c"].shape
+    rows, width = given["c"].shape
+    pairs = width // (2 * eager_swiglu.BLOCK)
 
     def regrouped(t: Tensor) -> Tensor:
-        return torch.unflatten(t, 1, (2, -1, eager_swiglu.BLOCK)).transpose(1, 2).flatten(1, 3)
+        return t.reshape(rows, 2, pairs, eager_swiglu.BLOCK).transpose(1, 2).flatten(1, 3)
 
     def back(t: Tensor) -> Tensor:
-        return torch.unflatten(t, 1, (width // (2 * eager_swiglu.BLOCK), 2, -1)).transpose(1, 2).flatten(1, 3)
+        return t.reshape(rows, pairs, 2, eager_swiglu.BLOCK).transpose(1, 2).flatten(1, 3)
 
     found = eager_swiglu.vjp(**given | {"c": regrouped(given["c"])})
     return found | {"d_c": back(found["d_c"])}
@@ -243,8 +244,8 @@ def lost_updates(**given: Any) -> Tensors:
         slots, tokens, offsets = _bias_slots(call, found), call["tokens"], call["offsets"]
         found["d_bias"] = call.start("d_bias_onto", (call.n.E, call.n.N))
         grouped_srelu_add_tiles[(row_tiles(call.n.M, call.n.E), cut(call.n.N, FEATURES))](
-            slots, tokens, offsets, found["d_bias"], call.n.N, *tokens.stride(), *offsets.stride(),
-            **fused.experts(call.n), FEATURES=FEATURES,
+            slots, tokens, offsets, found["d_bias"], call.n.N, call.n.E, *tokens.stride(), *offsets.stride(),
+            **fused.constants(call.n), FEATURES=FEATURES,
         )  # fmt: skip
     return found
 
@@ -261,10 +262,9 @@ def _bias_slots(call: Call, found: Tensors) -> Tensor:
 
 def _unrounded(call: Call) -> Tensor:
     """The gradient in the epilogue, in FP32."""
-    wide: dict[str, Any] = {
-        name: t.float() if t is not None and t.is_floating_point() else t for name, t in call.given.items()
-    }
-    return eager.vjp(**wide, tanh_clamp_scale=call.clamp, generate_dbias=call.generate_dbias)["d_c"]
+    wide: dict[str, Any] = dict(call.given)
+    wide |= {n: t.float() for n, t in wide.items() if t is not None and t.is_floating_point()}
+    return eager.vjp(**wide, tanh_clamp_scale=call.clamp)["d_c"]
 
 
 def _fault(law: str, honest: KernelSpec, backward: Backward, source: str = "", **changes: object) -> Fault:

@@ -10,8 +10,8 @@ from kernels.grouped_srelu.backward import _find
 
 @triton.jit
 def grouped_srelu_add_tiles(
-    slots, tokens, offsets, d_bias, N, tokens_e, offsets_e,
-    E: tl.constexpr, EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr,
+    slots, tokens, offsets, d_bias, N, E, tokens_e, offsets_e,
+    EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, _, _, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)

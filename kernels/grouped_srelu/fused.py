@@ -14,7 +14,19 @@ from kernels.grouped_srelu.backward import (
     grouped_srelu_input_gradient,
 )
 from kernels.grouped_srelu.call import Call, Tensors
-from kernels.grouped_srelu.tiles import DEPTH, FEATURES, FOLDED, HIDDEN, ROWS, cut, row_tiles
+from kernels.grouped_srelu.tiles import (
+    DEEP,
+    DEPTHS,
+    FEATURES,
+    FEWER_WARPS,
+    FOLDED,
+    HIDDEN,
+    ROWS,
+    STAGES,
+    WARPS,
+    cut,
+    row_tiles,
+)
 
 
 def vjp_atomic(
@@ -87,9 +99,9 @@ def run_backward(
     grouped_srelu_backward[(row_tiles(n.M, n.E), tiles if parts is None else parts)](
         c, absent if prob is None else prob, alpha, w2, d_out, tokens, offsets,
         d_c, absent if d_prob is None else d_prob, absent if d_bias is None else d_bias,
-        n.N, n.H, call.clamp or 1.0, *strides, **experts(n), FEATURES=FEATURES, DEPTH=DEPTH, STEPS=cut(n.H, DEPTH),
-        TILES=tiles, PROB=prob is not None, D_PROB=d_prob is not None, D_BIAS=d_bias is not None,
-        CLAMP=call.clamp is not None, ATOMIC=atomic, num_warps=8,
+        n.N, n.H, n.E, tiles, call.clamp or 1.0, *strides, **constants(n), FEATURES=FEATURES,
+        DEPTH=DEPTHS[c.element_size()], PROB=prob is not None, D_PROB=d_prob is not None, D_BIAS=d_bias is not None,
+        CLAMP=call.clamp is not None, ATOMIC=atomic, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
 
 
@@ -100,8 +112,8 @@ def run_input_gradient(call: Call, found: Tensors, prob_slots: Tensor | None) ->
     slots = prob_slots is not None
     grouped_srelu_input_gradient[(row_tiles(n.M, n.E), cut(n.H, HIDDEN))](
         d_c, w1, tokens, offsets, d_x, prob_slots if slots else d_c, found["d_prob"] if slots else d_c, n.N, n.H,
-        *w1.stride(), *tokens.stride(), *offsets.stride(), **experts(n), HIDDEN=HIDDEN, DEPTH=DEPTH,
-        STEPS=cut(n.N, DEPTH), TILES=cut(n.N, FEATURES), SLOTS=slots, num_warps=8,
+        n.E, cut(n.N, FEATURES), *w1.stride(), *tokens.stride(), *offsets.stride(), **constants(n), HIDDEN=HIDDEN,
+        DEPTH=DEEP, SLOTS=slots, num_warps=FEWER_WARPS, num_stages=STAGES,
     )  # fmt: skip
 
 
@@ -109,10 +121,10 @@ def fold_bias(call: Call, slots: Tensor, d_bias: Tensor) -> None:
     """Launch the fold of each expert's slots onto what `d_bias` holds."""
     n, tokens = call.n, call["tokens"]
     grouped_srelu_fold_bias[(n.E, cut(n.N, FOLDED))](
-        slots, d_bias, tokens, d_bias, n.N, *d_bias.stride(), *tokens.stride(), **experts(n), FOLDED=FOLDED,
+        slots, d_bias, tokens, d_bias, n.N, n.E, *d_bias.stride(), *tokens.stride(), **constants(n), FOLDED=FOLDED,
     )  # fmt: skip
 
 
-def experts(n: Sizes) -> dict[str, int]:
-    """How the experts' rows are cut: the constants of every kernel here."""
-    return {"E": n.E, "EXPERTS": triton.next_power_of_2(n.E), "ROWS": ROWS}
+def constants(n: Sizes) -> dict[str, int]:
+    """What every kernel here is compiled for: rows of a tile, and room for the experts. Sizes are arguments."""
+    return {"EXPERTS": triton.next_power_of_2(n.E), "ROWS": ROWS}

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 # The tile of the reference kernel: 256 features, and the 128 rows of one CTA of a 256-row pair.
 ROWS, FEATURES = 128, 256
-# Hidden columns of the second GEMM's tile, and the depth of one step of either GEMM.
-HIDDEN, DEPTH = 128, 64
+# Hidden columns of the second GEMM's tile.
+HIDDEN = 64
+# Depth of one step of the first GEMM by bytes of an element, and of the second. Deeper FP32 steps, which no tensor
+# core takes, keep more operands than a thread has registers for (58 KB spilled at 64, 2 KB at 32).
+DEPTHS, DEEP = {2: 64, 4: 32}, 128
+# Buffers of a step's inputs: two of [128, 64] and [64, 256] in bf16, with what else is staged, take 128 KB of 227.
+STAGES = 2
+# Warps of the two GEMMs: 64 registers a thread of the first for its FP32 sums, and as many for the epilogue.
+WARPS, FEWER_WARPS = 16, 8
 # Features of one program that folds d_bias slots.
 FOLDED = 1024
 
