@@ -23,7 +23,7 @@ from torch import Tensor
 from numcheck.contract import Sum
 from numcheck.reading.addends import Addends, Product, Scattered, added, spaced
 from numcheck.reading.tree import levels, lowest_bit, spread
-from numcheck.ulp import format_of, unit_roundoff
+from numcheck.ulp import format_of, ulp, unit_roundoff
 
 # Terms that are made and treated one by one: about 10 ms of one core.
 EXACT = 2**18
@@ -176,6 +176,10 @@ class _Model:
         """
         unit = unit_roundoff(self.how.dtype)
         variance = self.squares.clamp_(min=0.0).mul_(NEAREST * unit**2)
+        if self.how.tree == "any":
+            # As for written-out terms: where the order is unknown, at least one rounding of the largest sum.
+            floor = ulp(terms.size(), self.how.dtype).square_().mul_(1 / 12)
+            variance = torch.where(variance > 0, torch.maximum(variance, floor), variance)
         mean = None if self.sums is None else self.sums * (-TRUNCATED * unit)
         scale = None if scales is None else scales.get(name)
         if scale is None:
