@@ -104,6 +104,9 @@ def test_what_did_not_hold_is_said_first(tmp_path: Path, row: dict[str, Any], al
 def test_too_many_survivors_do_not_hold_and_few_do(tmp_path: Path) -> None:
     assert board([*MANY, SURVIVOR]).held
     assert not board([*KILLED[:8], SURVIVOR]).held
+    proved = [mutant(100 + n, status="EQUIVALENT", law="", laws={}, **REASONED) for n in range(9)]
+    assert board([*KILLED[:8], *proved]).held
+    assert board([*KILLED[:8], *proved]).specs[0].share == "47 %"
 
 
 def test_a_survivor_shows_its_line_and_what_was_tried(tmp_path: Path) -> None:
