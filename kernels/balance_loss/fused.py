@@ -108,7 +108,8 @@ def balance_loss_fold(
     counts = tl.sum(tl.load(count_slots + slots, mask=inside, other=0), axis=0).to(tl.float32)
     total = tl.maximum(tl.sum(counts, axis=0), _CLAMP)
     share = tl.div_rn(counts, tl.broadcast_to(total, [EXPERTS]))
-    weight = share * E.to(tl.float32)
+    # A size of 1 comes as a constant, which knows no `to`.
+    weight = share * E
     if FOLDED:
         sums = _column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
         tl.store(mass + e, sums, mask=e < E)
