@@ -2,7 +2,7 @@
 """The one door for working on numcheck: `python3 dev.py TASK`. Needs nothing but Python 3.11+ and git.
 
   judge   make .venv, judge the shipped kernels, write reports/numcheck.html and say so
-  test    make .venv, run the tests; with `--whole` every kernel meets every law (about an hour on two cores)
+  test    make .venv, run the tests; `--whole`: every kernel, law, fault and mutant (an hour on two cores)
   check   make .venv, run ruff and the type checker
   env     make .venv only
 
@@ -24,14 +24,21 @@ STAMP = VENV / "numcheck.stamp"
 # What .venv is made from: a change of either makes it anew.
 SOURCES = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
 
-# Interpreting the newer families under every law takes most of an hour, so of them `test` asks for bits and accuracy.
-BRIEF = "not ({})".format(
-    " or ".join(
-        f"test_{law}[{family}"
-        for law in ("cancellation", "edges", "evidence", "invariance", "memory")
-        for family in ("sparse_mla.", "balance_loss", "grouped_s")
-    )
+# Interpreting everything takes most of an hour. Of the newer families `test` asks the Triton kernels for bits and
+# accuracy; the other laws, the eager kernels, their faults and the source mutants wait for --whole.
+LAWS = ("cancellation", "edges", "evidence", "invariance", "memory", "faults")
+FAMILIES = ("sparse_mla.", "balance_loss", "grouped_s")
+OTHERS = (
+    "sparse_mla.eager",
+    "balance_loss_map.eager",
+    "balance_loss_map.native",
+    "balance_loss_topk.",
+    "grouped_srelu.eager",
+    "grouped_swiglu.",
 )
+LEFT_OUT = [f"test_{law}[{family}" for law in LAWS for family in FAMILIES]
+LEFT_OUT += [f"test_{law}[{kernel}" for law in ("accuracy", "bitwise") for kernel in OTHERS]
+BRIEF = f"not ({' or '.join([*LEFT_OUT, 'test_mutants['])})"
 
 CUDA_TORCH = "import torch; raise SystemExit(0 if torch.version.cuda else 1)"
 # What a task needs beside numcheck's own dependencies: extras of pyproject.toml.
