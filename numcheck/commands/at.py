@@ -16,7 +16,7 @@ from numcheck.baseline import Baseline, of
 from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
-from numcheck.record import Records, read
+from numcheck.record import read
 
 BROKEN = ("FAIL", "ERROR")
 Command = Callable[[argparse.Namespace], list[str]]
@@ -43,7 +43,10 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
             return 2
         head, then = read(records), of(read(base_records))
         if options.report:
-            _report(Path(options.report), head, then)
+            from numcheck.report import save
+
+            save(Path(options.report), head, then)
+            print(f"report: {options.report}")
         now = of(head)
         print(as_text(compare(then, now)))
         return _verdict(options.at, then, now)
@@ -70,15 +73,6 @@ def _judge_alone(folder: Path) -> Path:
     folder.mkdir()
     (folder / "numcheck").symlink_to(Path(numcheck.__file__).resolve().parent, target_is_directory=True)
     return folder
-
-
-def _report(output: Path, head: Records, base: Baseline) -> None:
-    from numcheck.report import render_html, render_markdown
-
-    render = render_markdown if output.suffix == ".md" else render_html
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(render(head, base), encoding="utf-8")
-    print(f"report: {output}")
 
 
 @contextmanager

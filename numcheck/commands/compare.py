@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from numcheck.baseline import load
+from numcheck.baseline import Baseline, load
 from numcheck.commands.common import print_json
 from numcheck.compare import compare
 from numcheck.compare.text import as_json, as_text
@@ -15,24 +15,23 @@ from numcheck.record import read
 
 def main(options: argparse.Namespace) -> int:
     """Print the three answers and what moved, or write them; 1 where bits changed or something fell."""
-    comparison = compare(load(Path(options.base)), load(Path(options.head)))
+    base = load(Path(options.base))
+    comparison = compare(base, load(Path(options.head)))
     if options.json:
         print_json(as_json(comparison))
     else:
         print(as_text(comparison))
     if options.output:
-        _write(options, Path(options.output))
+        _write(Path(options.output), Path(options.head), base)
     return 0 if comparison.held else 1
 
 
-def _write(options: argparse.Namespace, output: Path) -> None:
-    from numcheck.report import render_html, render_markdown
+def _write(output: Path, head: Path, base: Baseline) -> None:
+    from numcheck.report import save
 
-    render = render_markdown if output.suffix == ".md" else render_html
     try:
-        records = read(Path(options.head))
+        records = read(head)
     except BadRecords as error:
         raise BadRecords(f"{error}; a report (-o) needs the head's records, not its baseline") from None
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(render(records, load(Path(options.base))), encoding="utf-8")
+    save(output, records, base)
     print(f"report: {output}")

@@ -126,10 +126,9 @@ def _kept(options: argparse.Namespace, rows: Iterable[Row], device: Device) -> l
             writer.fault(row)
             found.append(row)
     if options.report:
-        from numcheck.report import render_html, render_markdown
+        from numcheck.report import save
 
-        render = render_markdown if options.report.endswith(".md") else render_html
-        Path(options.report).write_text(render(read(path).of_runs(run)), encoding="utf-8")
+        save(Path(options.report), read(path).of_runs(run))
     return found
 
 

@@ -258,10 +258,9 @@ def _conclude(state: State, part: bool) -> bool:
     base = _base(state, records, part)
     target = state.settings.report
     if target is not None:
-        from numcheck.report import render_html, render_markdown
+        from numcheck.report import save
 
-        render = render_markdown if target.suffix == ".md" else render_html
-        target.write_text(render(records, base), encoding="utf-8")
+        save(target, records, base)
         state.said.append(f"report: {target}")
     if base is None:
         return True

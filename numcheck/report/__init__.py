@@ -61,6 +61,13 @@ def render_annotations(records: Records, base: Baseline | None = None) -> list[s
     return lines(build(records, base))
 
 
+def save(output: Path, records: Records, base: Baseline | None = None, brief: bool = False) -> None:
+    """Write the report to `output`: Markdown where that ends in .md, else HTML."""
+    text = render_markdown(records, base, brief) if output.suffix == ".md" else render_html(records, base)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+
+
 def _gathered(*names: str) -> str:
     return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in names)
 
