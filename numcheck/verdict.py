@@ -116,16 +116,21 @@ def worst(statuses: Iterable[Status]) -> Status:
 
 # What a generated test may say of an output once its Cases are in, first wins: what one Case has shown, another that
 # could show nothing does not take away; a failure anywhere stays a failure.
-_ACROSS = (Status.ERROR, Status.FAIL, Status.ORDER_DEPENDENT, Status.PASS, Status.VACUOUS, Status.UNAVAILABLE)
+ACROSS = (Status.ERROR, Status.FAIL, Status.ORDER_DEPENDENT, Status.PASS, Status.VACUOUS, Status.UNAVAILABLE)
 
 
 def across(verdicts: Iterable[Verdict]) -> Status:
-    """The status of many Cases together: output by output the first of `_ACROSS` that was seen, then the worst."""
+    """The status of many Cases together: output by output the first of `ACROSS` that was seen, then the worst."""
     seen: dict[str, set[Status]] = {}
     for verdict in verdicts:
         for name, output in verdict.outputs.items():
             seen.setdefault(name, set()).add(output.status)
-    return worst(next(s for s in _ACROSS if s in statuses) for statuses in seen.values())
+    return together(seen.values())
+
+
+def together(outputs: Iterable[set[Status]]) -> Status:
+    """The status of outputs, each with the statuses that its Cases had: the first of `ACROSS`, then the worst."""
+    return worst(next(s for s in ACROSS if s in statuses) for statuses in outputs)
 
 
 def accuracy_status(gates: Iterable[Gate]) -> OutputVerdict:

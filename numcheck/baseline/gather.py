@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from numcheck.baseline.known import ACROSS, SEVERITY, Baseline, Figure, GateKey, Known, Seen, Subject
+from numcheck.baseline.known import Baseline, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
 from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, select
+from numcheck.verdict import Status, together, worst
 
 
 def of(records: Records) -> Baseline:
@@ -50,7 +51,7 @@ class _Gathering:
     def __init__(self) -> None:
         self.cases: dict[str, dict[str, Any]] = {}
         self.pooled: dict[GateKey, Figure] = {}
-        self.statuses: dict[str, dict[str, set[str]]] = {}
+        self.statuses: dict[str, dict[str, set[Status]]] = {}
         self.declared: dict[str, str] = {}
         self.skipped: dict[str, str] = {}
         self.machine: dict[str, str] = {}
@@ -59,10 +60,10 @@ class _Gathering:
         row, law = judged.row, judged.law
         case = Case.from_json(row["case"])
         seen = self.cases.setdefault(case.key, _blank(case, row["phase"]))
-        seen["status"][law] = _worse(seen["status"].get(law, ""), judged.status)
+        seen["status"][law] = _worse(seen["status"].get(law), judged.status)
         outputs = seen["outputs"].setdefault(law, {})
         for name, verdict in row["outputs"].items():
-            outputs[name] = _worse(outputs.get(name, ""), verdict["status"])
+            outputs[name] = _worse(outputs.get(name), verdict["status"])
         seen["hashes"].setdefault(law, {}).update(row.get("hashes", {}))
         _nearest(seen["gates"], law, row.get("gates", []))
         if "kernel" in row.get("seconds", {}):
@@ -76,27 +77,22 @@ class _Gathering:
 
     def pool(self, judged: Judged) -> None:
         _nearest(self.pooled, judged.law, judged.row.get("gates", []))
-        for name, verdict in judged.row["outputs"].items():
-            if verdict["status"] in ("ERROR", "FAIL"):
-                self.statuses.setdefault(judged.law, {}).setdefault(name, set()).add(verdict["status"])
+        outputs = judged.row["outputs"].items()
+        self._status(judged.law, {name: v for name, v in outputs if not Status[v["status"]].held})
 
     def known(self, subject: Subject) -> Known:
-        laws = {law: _across(outputs.values()) for law, outputs in self.statuses.items()}
+        laws = {law: together(outputs.values()).name for law, outputs in self.statuses.items()}
         cases = {key: Seen(**seen) for key, seen in sorted(self.cases.items())}
         return Known(subject, laws, self.pooled, self.declared, self.skipped, cases, self.machine)
 
     def _status(self, law: str, outputs: Mapping[str, Any]) -> None:
         for name, verdict in outputs.items():
-            self.statuses.setdefault(law, {}).setdefault(name, set()).add(verdict["status"])
+            self.statuses.setdefault(law, {}).setdefault(name, set()).add(Status[verdict["status"]])
 
 
-def _across(outputs: Iterable[set[str]]) -> str:
-    found = [next((s for s in ACROSS if s in statuses), "") for statuses in outputs]
-    return max(found, key=SEVERITY.index, default="")
-
-
-def _worse(one: str, other: str) -> str:
-    return max(one, other, key=SEVERITY.index)
+def _worse(one: str | None, other: str) -> str:
+    """Of a Case that was judged twice, the more severe status."""
+    return other if one is None else worst((Status[one], Status[other])).name
 
 
 def _blank(case: Case, phase: str) -> dict[str, Any]:

@@ -13,10 +13,6 @@ from numcheck.selection import Kernel, Place
 
 # A Gate's place: law, output, kind.
 GateKey = tuple[str, str, str]
-# Of one output over many Cases, the first that was seen counts (as numcheck.verdict has it); of several outputs, or of
-# one Case judged twice, the most severe.
-ACROSS = ("ERROR", "FAIL", "ORDER_DEPENDENT", "PASS", "VACUOUS", "UNAVAILABLE")
-SEVERITY = ("", "PASS", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "FAIL", "ERROR")
 
 
 @dataclass(frozen=True)

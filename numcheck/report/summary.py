@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from numcheck.finding import Finding
 from numcheck.report.text import count
 from numcheck.selection import CPU, Kernel, Place, Selection, law_order
+from numcheck.verdict import ACROSS
 
 # Of many Cases some may be vacuous without harm, so a cell shows what they prove together, not the worst of them.
-TELLING = ("ERROR", "FAIL", "ORDER_DEPENDENT", "PASS", "VACUOUS", "UNAVAILABLE")
+TELLING = tuple(status.name for status in ACROSS)
 
 
 @dataclass
