@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from numcheck import Available, Capability, Unavailable
 from numcheck.capability import Device, Probe
@@ -30,6 +32,15 @@ def triton_probe(kernel: Any) -> Probe:
         return Available()
 
     return probe
+
+
+def raising(error: ImportError) -> Callable[..., dict[str, Tensor]]:
+    """The forward or vjp of a spec whose kernels could not be imported: whoever calls it hears why."""
+
+    def absent(**given: Any) -> dict[str, Tensor]:
+        raise error
+
+    return absent
 
 
 def missing(package: str, error: ImportError) -> Probe:

@@ -16,11 +16,11 @@ from numcheck.case import Case
 from numcheck.clock import STAGES, Stage, stopwatch
 from numcheck.explore import explore
 from numcheck.laws.law import Law
+from numcheck.laws.measured import saved_alone
 from numcheck.profile import Profile
 from numcheck.record import Writer, new_run
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
-from numcheck.vacuity import record
 from numcheck.verdict import Verdict
 
 # Resamples behind a bootstrap interval: its 2.5 % ends then rest on 50 resamples each.
@@ -131,7 +131,7 @@ def _timer(spec: KernelSpec, case: Case, effort: Profile) -> Callable[[], float]
     import torch
 
     tensors = sample(spec.oracle, case, effort.device)
-    saved = _saved(spec, tensors)
+    saved = saved_alone(spec, tensors) or {}
 
     def once() -> float:
         _wait(effort)
@@ -144,13 +144,6 @@ def _timer(spec: KernelSpec, case: Case, effort: Profile) -> Callable[[], float]
         return time.perf_counter() - start
 
     return once
-
-
-def _saved(spec: KernelSpec, tensors: Any) -> dict[str, Any]:
-    """What a backward without a forward is given: the oracle's own saved outputs, rounded once."""
-    if spec.forward or not spec.oracle.saved:
-        return {}
-    return dict(record(spec, tensors).saved(spec, tensors) or {})
 
 
 def _wait(effort: Profile) -> None:

@@ -22,6 +22,7 @@ from numcheck.errors import RAISED, InvalidSpec
 from numcheck.execute import execute
 from numcheck.laws import LAWS
 from numcheck.laws.law import Law
+from numcheck.laws.measured import saved_alone
 from numcheck.mutate import REACHED, Mutant, built
 from numcheck.profile import Profile
 from numcheck.sample import sample
@@ -29,7 +30,7 @@ from numcheck.shrink import judged
 from numcheck.spec import KernelSpec
 from numcheck.suspect import Score, Suspect
 from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, reminders, trials
-from numcheck.usual import Usual, kept
+from numcheck.usual import Usual
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 # Killing Cases of a function that go before all others: more would cost a survivor little and a kill much.
@@ -127,10 +128,8 @@ class Scorer:
     def _enters(self, honest: KernelSpec, marked: Mutant, case: Case) -> bool:
         with built(honest, marked) as broken:
             drawn = sample(honest.oracle, case, device=self.profile.device)
-            return (
-                REACHED
-                in execute(broken, drawn, device=self.profile.device, guard=False, saved=kept(broken, drawn)).error
-            )
+            saved = saved_alone(broken, drawn)
+            return REACHED in execute(broken, drawn, device=self.profile.device, guard=False, saved=saved).error
 
     def _usual(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
         if id(honest) not in self.usuals:

@@ -15,12 +15,12 @@ from torch import Tensor
 from numcheck.capability import Device
 from numcheck.case import Case, Fact
 from numcheck.execute import execute
+from numcheck.laws.measured import saved_alone
 from numcheck.oracle import CaseSpace
 from numcheck.reading import Truth, read
 from numcheck.sample import Sample, sample
 from numcheck.spec import KernelSpec
 from numcheck.unspecified import blank, unspecified
-from numcheck.vacuity import record
 
 # What hand-picked tolerances of bf16 kernels look like; the issue names them.
 RTOL = ATOL = 1e-2
@@ -49,16 +49,11 @@ class Usual:
 
     def catches(self, spec: KernelSpec) -> bool:
         """Whether the test fails: the kernel raises, or an output is not close."""
-        run = execute(spec, self.drawn, device=self.device, guard=False, saved=kept(spec, self.drawn))
+        run = execute(spec, self.drawn, device=self.device, guard=False, saved=saved_alone(spec, self.drawn))
         if run.error:
             return True
         got = blank(run.outputs, unspecified(spec.oracle, self.drawn))
         return any(not _close(got.get(name), self.expected[name]) for name in spec.judged_for(self.drawn.case))
-
-
-def kept(spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
-    """What a backward alone is given for its saved outputs: the oracle's, rounded once."""
-    return record(spec, drawn).saved(spec, drawn) if spec.forward is None and spec.oracle.saved else None
 
 
 def usual_case(spec: KernelSpec) -> Case | None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
-
 from kernels.balance_loss import contracts, eager, native
-from kernels.triton_probe import missing, triton_probe
+from kernels.triton_probe import missing, raising, triton_probe
 from numcheck import Contract, KernelSpec
 from numcheck.oracles import balance_loss_map, balance_loss_topk
 
@@ -70,16 +66,13 @@ def _triton() -> tuple[KernelSpec, ...]:
 
 
 def _without_triton(error: ImportError) -> tuple[KernelSpec, ...]:
-    def raising(**inputs: Any) -> dict[str, Tensor]:
-        raise error
-
     rows: tuple[tuple[str, Contract], ...] = (("triton", contracts.FUSED), ("triton_atomic", contracts.ATOMIC))
     return tuple(
         KernelSpec(
             f"{oracle.name}.{name}",
             oracle,
-            forward=raising,
-            vjp=raising,
+            forward=raising(error),
+            vjp=raising(error),
             contract=contract,
             must_run=KERNELS,
             capability=missing("triton", error),

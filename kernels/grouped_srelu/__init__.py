@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
-
 from kernels.grouped_srelu import contracts, cudnn_dglu, cudnn_dsrelu, eager, eager_swiglu, frontend
-from kernels.triton_probe import missing, triton_probe
-from numcheck import KernelSpec
+from kernels.triton_probe import missing, raising, triton_probe
+from numcheck import Contract, KernelSpec
 from numcheck.oracles import grouped_srelu, grouped_swiglu
 
 EAGER = KernelSpec(
@@ -72,14 +68,17 @@ def _triton() -> tuple[KernelSpec, ...]:
     )
 
 
-def _absent(name: str, contract: Any, doc: str, error: ImportError) -> KernelSpec:
-    def vjp(**inputs: Any) -> dict[str, Tensor]:
-        raise error
-
+def _absent(name: str, contract: Contract, doc: str, error: ImportError) -> KernelSpec:
     must_run = ("grouped_srelu_backward", "grouped_srelu_input_gradient")
     return KernelSpec(
-        name, grouped_srelu, vjp=vjp, contract=contract, must_run=must_run, capability=missing("triton", error), doc=doc
-    )  # fmt: skip
+        name,
+        grouped_srelu,
+        vjp=raising(error),
+        contract=contract,
+        must_run=must_run,
+        capability=missing("triton", error),
+        doc=doc,
+    )
 
 
 SPECS: tuple[KernelSpec, ...] = (EAGER, *_triton(), CUDNN_DSRELU, EAGER_SWIGLU, CUDNN_DGLU)

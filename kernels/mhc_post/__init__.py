@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
-
 from kernels.mhc_post import contracts, eager, eager_bf16_rounding
-from kernels.triton_probe import missing, triton_probe
+from kernels.triton_probe import missing, raising, triton_probe
 from numcheck import Available, Capability, KernelSpec, Unavailable
 from numcheck.capability import Device
 from numcheck.oracles import mhc_post as oracle
@@ -104,9 +100,6 @@ def _triton() -> tuple[KernelSpec, ...]:
 
 
 def _without_triton(error: ImportError) -> tuple[KernelSpec, ...]:
-    def forward(**inputs: Any) -> dict[str, Tensor]:
-        raise error
-
     fused = (contracts.FUSED, ("mhc_post_forward", "mhc_post_backward"))
     rows = {
         "mhc_post.triton": fused,
@@ -118,8 +111,8 @@ def _without_triton(error: ImportError) -> tuple[KernelSpec, ...]:
         KernelSpec(
             name,
             oracle,
-            forward=forward,
-            vjp=forward,
+            forward=raising(error),
+            vjp=raising(error),
             contract=contract,
             must_run=must_run,
             capability=missing("triton", error),

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
 
 from kernels.sparse_mla import triton_contracts as contracts
-from kernels.triton_probe import missing, triton_probe
+from kernels.triton_probe import missing, raising, triton_probe
 from numcheck import Contract, KernelSpec
 from numcheck.oracles import sparse_mla as oracle
 
@@ -71,16 +68,13 @@ def _specs() -> tuple[KernelSpec, ...]:
 
 
 def _without_triton(name: str, error: ImportError) -> KernelSpec:
-    def absent(**inputs: Any) -> dict[str, Tensor]:
-        raise error
-
     contract, doc, kernels = _CLAIMS[name]
     forward = name.endswith("forward")
     return KernelSpec(
         name,
         oracle,
-        forward=absent if forward else None,
-        vjp=None if forward else absent,
+        forward=raising(error) if forward else None,
+        vjp=None if forward else raising(error),
         contract=contract,
         must_run=kernels,
         capability=missing("triton", error),
