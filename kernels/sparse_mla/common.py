@@ -41,6 +41,12 @@ def with_sink(lse, sink):
 
 
 @triton.jit
+def exponent_above(x):
+    """The least e with |x| < 2^e, for FP64; -1022 at 0."""
+    return ((x.to(tl.int64, bitcast=True) >> 52) & 2047).to(tl.int32) - 1022
+
+
+@triton.jit
 def power_of_two(exponent):
     """2^exponent as FP64, for -1022 <= exponent <= 1023."""
     return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.sparse_mla.common import exponent_above
+
 # KV rows, or words, that a program of the simple kernels takes.
 ROWS = tl.constexpr(256)
 INFINITY_BITS = tl.constexpr(0x7F800000)
@@ -24,12 +26,6 @@ FINE, FEWEST, MOST = tl.constexpr(12), tl.constexpr(16), tl.constexpr(28)
 LOWEST, HIGHEST = tl.constexpr(-126), tl.constexpr(126)
 # Bits above the largest |d_out| of the sample at which the sample's own unit lies.
 SAMPLE_BITS = tl.constexpr(4)
-
-
-@triton.jit
-def exponent_above(x):
-    """The least e with |x| < 2^e, for FP64; -1022 at 0."""
-    return ((x.to(tl.int64, bitcast=True) >> 52) & 2047).to(tl.int32) - 1022
 
 
 @triton.jit

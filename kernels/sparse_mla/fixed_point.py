@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.sparse_mla.backward_kv import NO_SCALE, PACKED, WIDE
-from kernels.sparse_mla.common import BUCKETS, power_of_two, summed_sizes
+from kernels.sparse_mla.common import BUCKETS, exponent_above, power_of_two, summed_sizes
 from kernels.sparse_mla.halves import Backward, Scales
 from kernels.sparse_mla.tiles import padded
 from kernels.sparse_mla.workspace import check, fixed_point_bytes
@@ -42,8 +42,7 @@ ROWS, WORDS = 64, 64
 @triton.jit
 def scale_for(total, BITS: tl.constexpr):
     """The exponent of the largest power of two with total * 2^exponent < 2^(BITS - 2), held within FP32's range."""
-    above = ((total.to(tl.int64, bitcast=True) >> 52) & 2047).to(tl.int32) - 1022  # total < 2^above
-    exponent = tl.where(total == 0.0, 0, BITS - 2 - above)
+    exponent = tl.where(total == 0.0, 0, BITS - 2 - exponent_above(total))
     return tl.minimum(tl.maximum(exponent, -126), 126 if BITS == 32 else 900)
 
 
