@@ -14,7 +14,6 @@ from numcheck import Case, Contract, Sum
 
 DTYPES = ("fp32", "bf16", "fp16")
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-OUTPUTS = ("out", "lse", "d_q", "d_kv", "d_sink")
 
 
 def returned(case: Case) -> Mapping[str, str]:

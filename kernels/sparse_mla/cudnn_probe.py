@@ -26,7 +26,6 @@ FOLDER = "cudnn.deepseek_sparse_attention.sparse_attention_backward"
 API, INTERFACE, KERNEL = f"{FOLDER}.api", f"{FOLDER}._interface_sm90", f"{FOLDER}.dsa_bwd_sm90"
 MAIN = "FlashAttentionDSABackwardSm90"
 PREPROCESS = "_FlashAttentionDSABackwardPreprocessSm90"
-POSTPROCESS = "_FlashAttentionDSABackwardPostprocessSm90"
 
 
 @dataclass(frozen=True)

@@ -92,17 +92,13 @@ def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
     return mean, variance
 
 
-def growth(how: Sum, count: int) -> float:
-    """Factor g of the worst case |computed - exact| <= g * sum |terms|, products not counted; inf beyond its range.
-
-    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2: h u / (1 - h u), with h the depth
-    of the tree. Truncation doubles u. The FP64 sum that it is compared with has its own such error.
-    """
-    return float(growths(how, torch.tensor(float(count), dtype=torch.float64)))
-
-
 def growths(how: Sum, count: Tensor) -> Tensor:
-    """`growth` for each count of terms in an FP64 tensor."""
+    """For each count of terms in an FP64 tensor, the factor g of the worst case of their sum.
+
+    |computed - exact| <= g * sum |terms|, products not counted; inf beyond its range. Higham, Accuracy and Stability of
+    Numerical Algorithms, 2nd ed., section 4.2: h u / (1 - h u), with h the depth of the tree. Truncation doubles u. The
+    FP64 sum that it is compared with has its own such error.
+    """
     unit = unit_roundoff(how.dtype) * (2 if how.rounding == "truncate" else 1)
     adds = _depth(how.tree, how.block, count) * unit
     inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1 if how.dot == "tf32" else 0.0

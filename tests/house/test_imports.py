@@ -17,7 +17,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("oracles", "sample", "difference", "unspecified"),
     ("interpreter", "flags", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
     ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
-    ("distinct", "figures", "residual", "judge", "stream", "pool", "fingerprint", "promise"),
+    ("distinct", "blocks", "figures", "residual", "judge", "stream", "pool", "fingerprint", "promise"),
     ("laws",),
     ("schema", "record", "environment", "finding", "failure", "clean", "tally", "alarms", "declared"),
     ("selection", "baseline", "compare"),

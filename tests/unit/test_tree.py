@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from numcheck.contract import Sum
-from numcheck.reading.tree import growth, last, replay, replays, spread
+from numcheck.reading.tree import growths, last, replay, replays, spread
 from numcheck.ulp import round_to
 
 
@@ -121,6 +121,10 @@ def test_truncating_sums_are_biased_as_foretold() -> None:
     error = replay(t, how) - t.sum(-1)
     assert (error.mean() / mean.mean()).item() == pytest.approx(1.0, abs=0.1)
     assert (error - mean).std().item() == pytest.approx(deviation.pow(2).mean().sqrt().item(), rel=0.15)
+
+
+def growth(how: Sum, count: int) -> float:
+    return float(growths(how, torch.tensor(float(count), dtype=torch.float64)))
 
 
 @pytest.mark.parametrize("how", [*TREES, Sum(tree="any")], ids=str)
