@@ -15,7 +15,8 @@ from torch import Tensor
 from numcheck.errors import Refused
 from numcheck.oracle import Oracle
 from numcheck.reading.ball import Ball
-from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL, structural
+from numcheck.reading.elementary import structural
+from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL
 from numcheck.reading.kinds import Radius, Truth
 from numcheck.reading.spreading import HELD, Spreading
 from numcheck.ulp import unit_roundoff
