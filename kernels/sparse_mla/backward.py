@@ -10,7 +10,6 @@ computes two of seven matrix products twice.
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from kernels.sparse_mla.common import add_sizes, for_any, length_of, live_rows, sink_of, tile, with_sink

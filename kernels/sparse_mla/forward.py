@@ -8,7 +8,6 @@ out would depend on where a block ends; P itself rounds the same way wherever it
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
