@@ -244,8 +244,9 @@ def adversarial(write: Write, small: bool) -> None:
         spec = FIXED.but(vjp=partial(fixed_point.vjp, bits=bits_, finer=finer))
         gates = stream.gates(spec, made, first, saved=saved)
         write(
-            "adversarial", bits=bits_, finer=finer, case=case.to_json(), 
-            rows_tried_again=int((flags[0][:-1] == 1).sum()), second_pass=int(flags[0][-1]) == 1, hashes={name: digest(t) for name, t in first.items()},
+            "adversarial", bits=bits_, finer=finer, case=case.to_json(),
+            rows_tried_again=int((flags[0][:-1] == 1).sum()), second_pass=int(flags[0][-1]) == 1,
+            hashes={name: digest(t) for name, t in first.items()},
             rungs={"same process": again(run, first, BESIDE), "graph replay": again(replayed(run), first, REPLAYS)},
             gates=of_gates(gates),
         )  # fmt: skip
