@@ -316,7 +316,7 @@ STEPS = ("bits", "times", "memory", "adversarial", "judged")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("steps", nargs="*", default=[], choices=STEPS)
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="some of " + ", ".join(STEPS) + " (default: all)")
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args()
     steps = chosen.steps or list(STEPS)
