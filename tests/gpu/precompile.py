@@ -23,7 +23,7 @@ PARTS = ("fixed_point", "floats", "forward")
 
 
 class Job(NamedTuple):
-    """One call or two whose launches are compiled: a forward or the backwards of some kind, and what its kernels specialise on."""
+    """Calls whose launches are compiled: a forward or backwards of some kind, and what their kernels specialise on."""
 
     part: str
     dtype: str
