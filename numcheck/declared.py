@@ -50,7 +50,8 @@ def _rounding(rounding: Rounding) -> str:
 def _sum(how: Sum) -> str:
     parts = [how.dtype, how.tree]
     parts += [f"blocks of {how.block}"] if how.block else []
-    parts += [how.rounding] if how.rounding != "nearest" else []
+    parts += [f"rounding {how.rounding}"] if how.rounding != "nearest" else []
+    parts += [f"{how.split} shares a term"] if how.split > 1 else []
     parts += [] if how.products else ["exact products"]
     parts += [how.dot] if how.dot != "ieee" else []
     return " ".join(parts)

@@ -144,7 +144,7 @@ class _Model:
     def __init__(self, how: Sum, shape: tuple[int, ...], like: Tensor) -> None:
         self.how = how
         self.squares = like.new_zeros(shape)
-        self.sums = like.new_zeros(shape) if how.rounding == "truncate" else None
+        self.sums = like.new_zeros(shape) if how.rounding != "nearest" else None
 
     def walk(self, groups: Iterator[_Group], onto: Tensor | None) -> None:
         """Add up what every group's partial sums come to, each group after the sum of those before it."""

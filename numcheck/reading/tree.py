@@ -6,6 +6,7 @@ Every function takes the terms with the summed axis last. Terms and results are 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,9 +34,8 @@ def last(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
 
 def replays(how: Sum, count: int) -> bool:
     """Whether the tree is declared so exactly, and is so short, that the emulation adds as the kernel does."""
-    return (
-        how.tree == "sequential" and how.block == 0 and count <= REPLAYED and how.dtype != "fp64" and how.dot == "ieee"
-    )
+    declared = how.tree == "sequential" and how.block == 0 and how.rounding != "any" and how.split == 1
+    return declared and count <= REPLAYED and how.dtype != "fp64" and how.dot == "ieee"
 
 
 def replay(terms: Tensor, how: Sum) -> Tensor:
@@ -46,11 +46,12 @@ def replay(terms: Tensor, how: Sum) -> Tensor:
         terms = round_to(terms, how.dtype)
     # FP64 holds a sum of two numbers of p bits well enough to round it again where 2 p + 2 <= 53 (Figueroa 1995).
     twice = how.products and 2 * format_of(how.dtype).precision + 2 <= format_of("fp64").precision
-    total = round_to(terms[..., 0], how.dtype, how.rounding)
+    mode: Literal["nearest", "truncate"] = "nearest" if how.rounding == "any" else how.rounding
+    total = round_to(terms[..., 0], how.dtype, mode)
     for k in range(1, terms.shape[-1]):
         term = terms[..., k]
-        added = total + term if twice and how.rounding == "nearest" else _add_to_odd(total, term)
-        total = round_to(added, how.dtype, how.rounding)
+        added = total + term if twice and mode == "nearest" else _add_to_odd(total, term)
+        total = round_to(added, how.dtype, mode)
     return total
 
 
@@ -58,7 +59,8 @@ def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
     """Mean and standard deviation of the sum's error, or None where every element's is zero.
 
     Each partial sum rounds with variance ulp^2 / 12 where it is not representable; truncation adds a mean of
-    -ulp / 2 towards zero. "any" is bounded by the chain, unless no order at all could round.
+    -ulp / 2 towards zero, which a draw takes a share of where the rounding is "any". A tree of "any" is bounded by the
+    chain, unless no order at all could round.
     """
     shape, count = terms.shape[:-1], terms.shape[-1]
     if how.dtype == "fp64" or terms.numel() == 0:
@@ -89,6 +91,10 @@ def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
         mean, variance = _count(mean, variance, partial, how, alike)
     if how.tree != "sequential" or how.block:
         variance = torch.maximum(variance, _unordered(terms, variance, how))
+    if how.split > 1:
+        # So many adds for one; of equal terms one after the other they err alike.
+        run = torch.zeros_like(variance, dtype=torch.bool) if alike is None else alike.any(-1)
+        mean, variance = mean * how.split, variance * torch.where(run, how.split**2, how.split)
     return mean, variance
 
 
@@ -99,8 +105,8 @@ def growths(how: Sum, count: Tensor) -> Tensor:
     Numerical Algorithms, 2nd ed., section 4.2: h u / (1 - h u), with h the depth of the tree. Truncation doubles u. The
     FP64 sum that it is compared with has its own such error.
     """
-    unit = unit_roundoff(how.dtype) * (2 if how.rounding == "truncate" else 1)
-    adds = _depth(how.tree, how.block, count) * unit
+    unit = unit_roundoff(how.dtype) * (1 if how.rounding == "nearest" else 2)
+    adds = _depth(how.tree, how.block, count * how.split) * unit
     inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1 if how.dot == "tf32" else 0.0
     grown = (1 + adds / (1 - adds)) * (1 + inputs) - 1 + count * unit_roundoff("fp64")
     return torch.where(adds < 1, grown, math.inf)
@@ -159,9 +165,11 @@ def _alike(terms: Tensor, how: Sum) -> Tensor | None:
 def _count(
     mean: Tensor, variance: Tensor, partial: Tensor, how: Sum, alike: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    if how.rounding == "truncate":
+    if how.rounding != "nearest":
         step = disturbance(partial, how.dtype, "truncate")
-        return mean - (step * torch.sign(partial)).sum(-1) / 2, variance + (step**2).sum(-1) / 12
+        mean = mean - (step * torch.sign(partial)).sum(-1) / 2
+        if how.rounding == "truncate":
+            return mean, variance + (step**2).sum(-1) / 12
     return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype, alike)
 
 
