@@ -41,11 +41,12 @@ class Sum:
     tree: "sequential" in the order of the oracle's terms; "pairwise"; "any" for an unknown tree (a torch
     reduction, float atomics), for which the sequential tree is the upper bound.
     block: above 0, the terms are cut in blocks of that many; a block is summed pairwise, the blocks by `tree`.
-    rounding: of each partial sum: "nearest", "truncate", or "any" where the hardware is left open (tensor cores
-    truncate partial sums, and the terms that they align, each generation in its own way): anything from no lean up to
-    that of a truncated chain. products: False where a term is exact before the add (FMA), True where it is itself
-    rounded to `dtype` first. dot: precision of a matrix product's inputs; "tf32" rounds FP32 inputs to 10 explicit
-    bits. split: each of the oracle's terms arrives in so many shares (one a block of heads, say), each an add.
+    rounding: of each partial sum; "any" where it is left open: all from no lean to that of truncation. products: False
+    where a term is exact before the add (FMA), True where it is itself rounded to `dtype` first.
+    aligned: above 0, so many terms at a time are shifted to the exponent of the largest, or of the sum so far, cut
+    there, and added at once (tensor cores; rounding "any" holds for those that truncate, and for FP32 units instead).
+    dot: precision of a matrix product's inputs; "tf32" rounds FP32 inputs to 10 explicit bits.
+    split: each of the oracle's terms arrives in so many shares (one a block of heads, say), each an add.
     """
 
     dtype: str = "fp32"
@@ -55,6 +56,7 @@ class Sum:
     products: bool = True
     dot: Literal["ieee", "tf32"] = "ieee"
     split: int = 1
+    aligned: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -65,6 +67,11 @@ class Sum:
             raise InvalidSpec(f"sum rounding {self.rounding!r}; allowed: nearest, truncate, any")
         if self.split < 1:
             raise InvalidSpec(f"sum split {self.split}; a term arrives in 1 share at least")
+        if self.aligned < 0 or (self.aligned and (self.block or self.rounding == "nearest" or self.tree == "pairwise")):
+            raise InvalidSpec(
+                f"sum aligned {self.aligned}, block {self.block}, rounding {self.rounding!r}, tree {self.tree!r}; "
+                "aligned terms are cut, in a chain of blocks of their own: give 0 (none), or how many are added at once"
+            )
         if self.block < 0:
             raise InvalidSpec(f"sum block {self.block}; it must be 0 (none) or the terms in a block")
 

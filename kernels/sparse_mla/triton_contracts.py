@@ -19,7 +19,8 @@ _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 # Totals that are matrix products (`numcheck.oracles.sparse_mla` lists them); interpreted, they round to nearest.
 DOTS = ("S", "out", "dP", "d_q", "dK", "dV")
-TENSOR_CORES = replace(contracts.PRODUCTS, rounding="any")
+# Hopper's tensor cores add 16 products of 16-bit numbers at a time.
+TENSOR_CORES = replace(contracts.PRODUCTS, rounding="any", aligned=16)
 
 
 def rounds(case: Case) -> Mapping[str, str]:

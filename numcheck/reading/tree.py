@@ -19,6 +19,9 @@ from numcheck.ulp import disturbance, format_of, round_to, ulp, unit_roundoff
 REPLAYED = 32
 # A tf32 input keeps 11 significant bits, so a product of two keeps 22; its rounding is 2^-11 relative.
 TF32_PRECISION = 11
+# Tensor cores keep 23 to 25 bits and more of aligned terms below the largest, by the generation (Fasi et al., PeerJ CS
+# 7:e330; arXiv 2512.07004). With 24 they are cut at half an FP32 ulp, which is coarser than what Hopper keeps.
+KEPT_BELOW = 1
 # Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache, or fill a GPU with work.
 CHUNK = {"cpu": 2**14, "cuda": 2**23}
 
@@ -87,6 +90,8 @@ def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
         # The first addend of a fused chain is a plain product: the partial sum that it makes rounds too.
         mean, variance = _count(mean, variance, terms[..., :1], how)
     alike = _alike(terms, how)
+    if how.aligned:
+        mean, variance = _count_cuts(mean, variance, terms, how)
     for partial in _partials(terms, how):
         mean, variance = _count(mean, variance, partial, how, alike)
     if how.tree != "sequential" or how.block:
@@ -107,6 +112,9 @@ def growths(how: Sum, count: Tensor) -> Tensor:
     """
     unit = unit_roundoff(how.dtype) * (1 if how.rounding == "nearest" else 2)
     adds = _depth(how.tree, how.block, count * how.split) * unit
+    if how.aligned:
+        # Each of n terms and the sum so far are cut by at most a unit roundoff of the largest, the result by two.
+        adds = (count * how.split + 3 * torch.ceil(count * how.split / how.aligned)) * unit_roundoff(how.dtype)
     inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1 if how.dot == "tf32" else 0.0
     grown = (1 + adds / (1 - adds)) * (1 + inputs) - 1 + count * unit_roundoff("fp64")
     return torch.where(adds < 1, grown, math.inf)
@@ -133,6 +141,8 @@ def _partials(terms: Tensor, how: Sum) -> list[Tensor]:
         inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block), how)
         outside = _partials(sums, Sum(how.dtype, how.tree))
         return [p.flatten(-2) for p in inside] + outside
+    if how.aligned:
+        return [_in_blocks(terms, how.aligned).sum(-1).cumsum(-1)]
     if how.tree == "pairwise":
         return _pairwise(terms, how)[0]
     # A term of zero adds no rounding, so its partial sum is not counted a second time.
@@ -156,7 +166,7 @@ def _pairwise(terms: Tensor, how: Sum) -> tuple[list[Tensor], Tensor]:
 
 def _alike(terms: Tensor, how: Sum) -> Tensor | None:
     """Which adds of a chain add the same term as the add before them; None where none does."""
-    if how.block or how.tree == "pairwise" or terms.shape[-1] < 3:
+    if how.block or how.aligned or how.tree == "pairwise" or terms.shape[-1] < 3:
         return None
     alike = (terms[..., 2:] == terms[..., 1:-1]) & (terms[..., 2:] != 0)
     return alike if bool(alike.any()) else None
@@ -171,6 +181,25 @@ def _count(
         if how.rounding == "truncate":
             return mean, variance + (step**2).sum(-1) / 12
     return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype, alike)
+
+
+def _in_blocks(terms: Tensor, size: int) -> Tensor:
+    """(..., blocks, size), filled up with zeros."""
+    count = terms.shape[-1]
+    blocks = -(-count // size)
+    return torch.nn.functional.pad(terms, (0, blocks * size - count)).reshape(*terms.shape[:-1], blocks, size)
+
+
+def _count_cuts(mean: Tensor, variance: Tensor, terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
+    """What aligned terms lose, those that end above the cut excepted: towards zero, half of the cut in the mean."""
+    blocks = _in_blocks(terms, how.aligned)
+    sums = blocks.sum(-1)
+    before = sums.cumsum(-1) - sums
+    largest = torch.maximum(blocks.abs().amax(-1), before.abs())
+    cut = (ulp(largest, how.dtype) * 2.0**-KEPT_BELOW).unsqueeze(-1)
+    lost = torch.trunc(blocks / cut) * cut != blocks
+    mean = mean - (torch.sign(blocks) * lost * cut).sum((-2, -1)) / 2
+    return mean, variance + (lost * cut**2).sum((-2, -1)) / 12
 
 
 def _variance(x: Tensor, rounded: Tensor, dtype: str, alike: Tensor | None = None) -> Tensor:
