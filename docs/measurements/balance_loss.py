@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import random
-import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +22,7 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from docs.measurements.replay import captured, interleaved, line, summary, writer
 from kernels.balance_loss import SPECS
 from numcheck import Case, KernelSpec
 from numcheck.environment import environment
@@ -36,8 +34,6 @@ from numcheck.ulp import digest
 
 BY_NAME = {spec.name: spec for spec in SPECS}
 FUSED = ("balance_loss_map.triton", "balance_loss_topk.triton")
-# A pair is two of these, timed by events; 50 replays of some 20 us make 1 ms, far above an event's resolution.
-REPLAYS, PAIRS, WARM, RESAMPLES = 50, 60, 10, 2000
 Step = Callable[[], Any]
 Static = dict[str, Tensor]
 
@@ -73,20 +69,6 @@ def step(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Tensor]:
     assert spec.vjp is not None
     outputs = spec.forward(**spec.oracle.for_forward(given))
     return {**outputs, **spec.vjp(**spec.oracle.for_vjp(given, outputs))}
-
-
-def captured(function: Step) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """`function` as a graph, and its static results."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = function()
-    return graph, results
 
 
 def replay(write: Callable[..., None]) -> None:
@@ -174,50 +156,14 @@ def times(write: Callable[..., None]) -> None:
                 plain = captured(native(fused, given))[0]
             for label, other in (("native / fused", plain), ("atomic / fused", theirs)):
                 pairs = interleaved(ours, other)
-                low, middle, high = interval([b / a for a, b in pairs])
-                print(
-                    f"{objective:<5}{(T, E, K)!s:<16}{label}: {middle:.3f} [{low:.3f}, {high:.3f}], fused "
-                    f"{statistics.median(a for a, _ in pairs):.2f} us"
-                )
-                write("time", objective=objective, case=case.to_json(), what=label, unit="us",
-                      ratio=middle, low=low, high=high, pairs=pairs)  # fmt: skip
+                found = summary(pairs)
+                print(line(f"{objective:<5}{(T, E, K)!s:<16}{label}", found))
+                write("time", objective=objective, case=case.to_json(), what=label, **found)
 
 
 def captured_step(spec: KernelSpec, given: Mapping[str, Any]) -> torch.cuda.CUDAGraph:
     with torch.no_grad():
         return captured(lambda: step(spec, given))[0]
-
-
-def interleaved(a: torch.cuda.CUDAGraph, b: torch.cuda.CUDAGraph) -> list[tuple[float, float]]:
-    """Microseconds a replay of `a` and of `b`, in turns that swap, so that drift falls on both alike."""
-    for _ in range(WARM):
-        timed(a), timed(b)
-    pairs = []
-    for k in range(PAIRS):
-        if k % 2:
-            second, first = timed(b), timed(a)
-        else:
-            first, second = timed(a), timed(b)
-        pairs.append((first, second))
-    return pairs
-
-
-def timed(graph: torch.cuda.CUDAGraph) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(REPLAYS):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return 1000 * start.elapsed_time(end) / REPLAYS
-
-
-def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Median ratio with its 95 % bootstrap interval."""
-    logs, rng = [math.log(r) for r in ratios], random.Random(0)
-    medians = sorted(statistics.median(rng.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    edge = int(0.025 * RESAMPLES)
-    return math.exp(medians[edge]), math.exp(statistics.median(logs)), math.exp(medians[-edge - 1])
 
 
 def compared(folder: Path) -> str:
@@ -234,14 +180,6 @@ def compared(folder: Path) -> str:
         {(spec, output) for (spec, case, output), h in found[0].items() if found[1].get((spec, case, output)) != h}
     )
     return f"bits: {len(found[0])} outputs in the interpreter, other bits on the GPU in {differ or 'none'}"
-
-
-def writer(file: TextIO) -> Callable[..., None]:
-    def write(kind: str, **row: Any) -> None:
-        file.write(json.dumps({"kind": kind, **row}) + "\n")
-        file.flush()
-
-    return write
 
 
 def main() -> None:

@@ -16,30 +16,11 @@ from torch import Tensor
 
 from kernels.balance_loss.arguments import Sizes, backward_sizes, forward_sizes
 from kernels.balance_loss.tiles import Tiles, backward_rows, backward_tiles, forward_tiles, power_of_two, warps
+from kernels.trees import column_sums, row_sums
 from numcheck.oracles.balance_loss_cases import CLAMP, EPSILON
 
 _CLAMP = tl.constexpr(CLAMP)
 _EPSILON = tl.constexpr(EPSILON)
-# Levels of a balanced tree; no tensor in Triton has more than 2^20 elements.
-_LEVELS = tl.constexpr(20)
-
-
-@triton.jit
-def _row_sums(x):
-    """Sums [R] of the rows of x [R, C], C a power of two: neighbours first, then sums of neighbours."""
-    for _ in tl.static_range(_LEVELS):
-        if x.shape[1] > 1:
-            x = tl.sum(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]), axis=2)
-    return tl.reshape(x, [x.shape[0]])
-
-
-@triton.jit
-def _column_sums(x):
-    """Sums [C] of the columns of x [R, C], R a power of two, by the same tree."""
-    for _ in tl.static_range(_LEVELS):
-        if x.shape[0] > 1:
-            x = tl.sum(tl.reshape(x, [x.shape[0] // 2, 2, x.shape[1]]), axis=1)
-    return tl.reshape(x, [x.shape[1]])
 
 
 @triton.jit
@@ -63,7 +44,8 @@ def _inside(t, e, T, E, padding, padding_t, PADDED: tl.constexpr):
     return live[:, None] & (e < E)[None, :]
 
 
-@triton.jit
+# T and the strides of vectors make no load wider, so that no other value of theirs is compiled for.
+@triton.jit(do_not_specialize=["T", "padding_t"])
 def balance_loss_parts(
     scores, routing_map, padding, mass_slots, count_slots, T, E,
     scores_t, scores_e, map_t, map_e, padding_t,
@@ -80,10 +62,10 @@ def balance_loss_parts(
         at = scores + t[:, None] * scores_t + e[None, :] * scores_e
         s = tl.load(at, mask=inside, other=0.0).to(tl.float32)
         if GIVEN:
-            den = tl.maximum(_row_sums(tl.abs(s)), _CLAMP)
+            den = tl.maximum(row_sums(tl.abs(s)), _CLAMP)
             chosen = tl.load(routing_map + t[:, None] * map_t + e[None, :] * map_e, mask=inside, other=0) != 0
         else:
-            den = _row_sums(s) + _EPSILON
+            den = row_sums(s) + _EPSILON
             chosen = _largest(s, inside, e, TOPK)
         q = tl.div_rn(s, tl.broadcast_to(den[:, None], [ROWS, EXPERTS]))
         mass += tl.where(inside, q, 0.0)
@@ -91,12 +73,12 @@ def balance_loss_parts(
     slot = part * E + e
     tl.store(count_slots + slot, tl.sum(counts, axis=0), mask=e < E)
     if ATOMIC:
-        tl.atomic_add(mass_slots + e, _column_sums(mass), mask=e < E)
+        tl.atomic_add(mass_slots + e, column_sums(mass), mask=e < E)
     else:
-        tl.store(mass_slots + slot, _column_sums(mass), mask=e < E)
+        tl.store(mass_slots + slot, column_sums(mass), mask=e < E)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["parts"])
 def balance_loss_fold(
     mass_slots, count_slots, denominator, frequencies, mass, raw, loss, parts, E, coefficient,
     FOLDED: tl.constexpr, PARTS: tl.constexpr, EXPERTS: tl.constexpr,
@@ -111,19 +93,19 @@ def balance_loss_fold(
     # A size of 1 comes as a constant, which knows no `to`.
     weight = share * E
     if FOLDED:
-        sums = _column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
+        sums = column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
         tl.store(mass + e, sums, mask=e < E)
     else:
         sums = tl.load(mass + e, mask=e < E, other=0.0)
     tl.store(frequencies + e, weight, mask=e < E)
-    total_raw = _row_sums(tl.reshape(weight * sums, [1, EXPERTS]))
+    total_raw = row_sums(tl.reshape(weight * sums, [1, EXPERTS]))
     one = tl.arange(0, 1)
     below = tl.maximum(tl.load(denominator + one), 1.0)
     tl.store(raw + one, total_raw)
     tl.store(loss + one, tl.div_rn(total_raw * coefficient, below))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "padding_t", "frequencies_e"])
 def balance_loss_backward(
     scores, padding, denominator, frequencies, d_loss, d_scores, T, E, coefficient,
     scores_t, scores_e, padding_t, frequencies_e,
@@ -136,12 +118,12 @@ def balance_loss_backward(
     scale = tl.div_rn(tl.load(d_loss) * coefficient, tl.maximum(tl.load(denominator), 1.0))
     weights = scale * tl.load(frequencies + e * frequencies_e, mask=e < E, other=0.0)
     if GIVEN:
-        norm = _row_sums(tl.abs(s))
+        norm = row_sums(tl.abs(s))
         den = tl.maximum(norm, _CLAMP)
     else:
-        den = _row_sums(s) + _EPSILON
+        den = row_sums(s) + _EPSILON
     # Divided twice, since the square of a small den is no FP32 number.
-    pull = tl.div_rn(tl.div_rn(_row_sums(weights[None, :] * s), den), den)
+    pull = tl.div_rn(tl.div_rn(row_sums(weights[None, :] * s), den), den)
     push = tl.div_rn(tl.broadcast_to(weights[None, :], [ROWS, EXPERTS]), tl.broadcast_to(den[:, None], [ROWS, EXPERTS]))
     if GIVEN:
         pull = tl.where(norm > _CLAMP, pull, 0.0)

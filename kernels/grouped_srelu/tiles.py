@@ -13,6 +13,10 @@ DEPTHS, DEEP = {2: 64, 4: 32}, 128
 STAGES = 2
 # Warps of the two GEMMs: 64 registers a thread of the first for its FP32 sums, and as many for the epilogue.
 WARPS, FEWER_WARPS = 16, 8
+# Room for experts in a kernel that finds its rows: 16 serve every smaller number without another compilation.
+EXPERTS = 16
+# Elements and bytes of which a dense call's sizes and addresses are multiples: a load of 16 bytes takes 4 or 8 elements.
+LANES, ALIGNED = 16, 16
 # Features of one program that folds d_bias slots.
 FOLDED = 1024
 
