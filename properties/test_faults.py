@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.mhc_post.faults import FAULTS
+from kernels.grouped_srelu.faults import FAULTS as GROUPED_SRELU
+from kernels.mhc_post.faults import FAULTS as MHC_POST
 from numcheck import Fault
 from numcheck.plugin import Catch
+
+FAULTS = (*MHC_POST, *GROUPED_SRELU)
 
 
 @pytest.mark.faults
