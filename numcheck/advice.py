@@ -67,15 +67,17 @@ def _sized(spec: KernelSpec, case: Case, lacking: Proof) -> Iterator[Case]:
     for name in summed or [n for n, _ in case.sizes]:
         wanted = _wanted(spec, case, lacking, name) if summed else case[name] + 1
         value = _at_least(spec.oracle.space, name, wanted)
-        if value is not None:
-            yield case.but(**{name: value})
+        larger = case if value is None else case.but(**{name: value})
+        if larger != case and spec.illegal(larger) is None:
+            yield larger
 
 
 def _wanted(spec: KernelSpec, case: Case, lacking: Proof, name: str) -> int:
     """The size that gives an address three addends: by the ownership map, the Contract's block, or a safe guess."""
     if spec.writers is not None:
         larger = range(case[name] + 1, case[name] + 1 + SEARCHED)
-        found = (v for v in larger if spec.writers(case.but(**{name: v})).get(lacking.output, 0) >= ADDENDS)
+        legal = (v for v in larger if spec.illegal(case.but(**{name: v})) is None)
+        found = (v for v in legal if spec.writers(case.but(**{name: v})).get(lacking.output, 0) >= ADDENDS)
         return next(found, case[name] + SEARCHED)
     block = spec.contract.policy(case).sum_of(lacking.output).block
     # Unknown blocks that cut the terms in two have fewer than all of them each.

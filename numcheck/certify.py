@@ -29,6 +29,8 @@ DIGITS = 50
 # A tiny Case's sums have at most a few dozen terms: 90 unit roundoffs of FP64 relative to their summed size is more
 # than any right formula loses, and ten digits less than a wrong one shows.
 LIMIT = 1e-14
+# FP64 has no number above zero that is smaller.
+NOTHING = 2.0**-1074
 # Step of the one-sided differences: half the digits go to the step, half are left for the slope.
 STEP_DIGITS = 20
 
@@ -163,7 +165,7 @@ def _relative(mp: Any, got: float, value: Any, size: Any) -> float:
     if not mp.isfinite(value) or not math.isfinite(got):
         return 0.0 if mp.mpf(got) == value else math.nan
     difference = abs(mp.mpf(got) - value)
-    if difference == 0:
+    if difference == 0 or (got == 0 and size < NOTHING):
         return 0.0
     return float(difference / size) if size else math.inf
 

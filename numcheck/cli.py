@@ -108,6 +108,27 @@ def _certify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", metavar="FILE", help="append the certificates to this records file")
 
 
+def _faults(parser: argparse.ArgumentParser) -> None:
+    _specs(parser)
+    _device(parser)
+    _profile(parser)
+    _json(parser)
+    parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only faults whose kernel or id has TEXT")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--declared", dest="only", action="store_const", const="declared", help="declared faults alone")
+    which.add_argument("--mutants", dest="only", action="store_const", const="mutants", help="source mutants alone")
+    parser.add_argument("--workers", type=_count, default=0, metavar="N", help="processes (default: one a core)")
+    parser.add_argument(
+        "--all-laws", action="store_true", help="ask every law of every fault, also past the first kill"
+    )
+    parser.add_argument("--largest", type=_some, metavar="N", help="most elements of a mutant's Case (default: 8192)")
+    parser.add_argument("--list", action="store_true", help="print the faults and run none")
+    parser.add_argument("--records", metavar="FILE", help="append the scores to this records file (JSONL)")
+    parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")
+    # What a worker of this command is started with.
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+
+
 def _alarms(parser: argparse.ArgumentParser) -> None:
     _specs(parser)
     _json(parser)
@@ -120,6 +141,8 @@ def _alarms(parser: argparse.ArgumentParser) -> None:
 def _render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="records files (JSONL)")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=".html or .md")
+    parser.add_argument("--brief", action="store_true", help="of .md: only what fits a comment on a pull request")
+    parser.add_argument("--github", action="store_true", help="also print annotations for GitHub Actions")
     parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
 
 
@@ -156,6 +179,7 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", type=_some, default=8, metavar="N", help="grid Cases, and drawn ones (default: 8)")
     parser.add_argument("--ab", nargs=2, metavar="SPEC", help="time two kernels against each other, interleaved")
     parser.add_argument("--case", metavar="CASE", help="the Case that --ab times")
+    parser.add_argument("--records", metavar="FILE", help="append what --ab found to this records file")
     parser.add_argument("--pairs", type=_some, default=30, metavar="N", help="interleaved pairs of --ab (default: 30)")
 
 
@@ -180,6 +204,9 @@ COMMANDS = (
         _one_case,
     ),
     Command("certify", "oracles against their mpmath twins at 50 digits", "numcheck certify", _certify),
+    Command(
+        "faults", "which law catches which broken kernel, and what survives", "numcheck faults --declared", _faults
+    ),
     Command(
         "alarms", "judge clean cases and count false alarms by gate", "numcheck alarms --cases 50 --large 0", _alarms
     ),

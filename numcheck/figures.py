@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 NULL = 2.0**-20
 # Elements of a contiguous tile: the smallest block of differing elements that a count over the whole could hide.
 TILE = 64
+# How much larger the variance of summed errors may be, since equal values round alike, than if they did not: draws take
+# each error for itself, so beyond this their spread is too narrow by more than a factor 1.4.
+MOST_ALIKE = 2.0
+# Of n normal values the ulps squared have a mean square of up to three times their square mean, as the values have; so
+# many values of other sizes count as n that sum up as evenly as these.
+NORMAL = 3.0
 
 
 @dataclass(frozen=True)
@@ -88,13 +94,19 @@ class Figures:
         # Counts of elements: of each kind of truth, emulation, radius; wrong, differing, away from exactness; plain.
         self.nonzero = self.finite = self.bounded = self.loud = self.emulated = self.nan = 0
         self.wrong = self.differ = self.inexact = self.plain = self.rounds = 0
-        # Sums over the plain elements: of squares of truth, error, output - emulation, ulp; of error * sign(truth).
+        # Sums over the plain elements: of squares of truth, error, output - emulation, emulation - truth, ulp; of
+        # error * sign(truth).
         self.truth_square = self.error_square = self.off_square = self.ulp_square = self.error_lean = 0.0
+        self.emulated_square = 0.0
         self.ulps = self.slack = 0.0
-        self.draw_squares, self.draw_leans = [0.0] * draws, [0.0] * draws
-        self.flips_by_run = [0] * jitters
+        # Of each draw the same sums, of each jitter the elements that it moves: on the device that they are made on.
+        self._squares, self._leans = Sums(draws), Sums(draws)
+        self._flips = Sums(jitters)
+        self.emulation_lean = 0.0
         self.values = Distinct()
-        self.blocks = Blocks(shape) if rounded else None
+        # Variances of the distinct rounding errors in ulps squared: a value that occurs k times has one error k times.
+        self.alike = self.apart = self.alike_square = 0.0
+        self.blocks = Blocks(shape, jitters) if rounded else None
         self._worst: tuple[int, float, Element] | None = None
 
     def part(self, got: Tensor, truth: Tensor, emulation: Tensor, radius: Tensor | None, start: int = 0) -> Part:
@@ -110,6 +122,21 @@ class Figures:
     def worst(self) -> Element | None:
         """The worst element; None where there is none."""
         return self._worst[2] if self._worst else None
+
+    @property
+    def draw_squares(self) -> list[float]:
+        """Sum of squared errors of each noise draw."""
+        return self._squares.values()
+
+    @property
+    def draw_leans(self) -> list[float]:
+        """Sum of error * sign(truth) of each noise draw."""
+        return self._leans.values()
+
+    @property
+    def flips_by_run(self) -> list[int]:
+        """Elements that each jitter moves away from the emulation."""
+        return [int(count) for count in self._flips.values()]
 
     @property
     def seen(self) -> int:
@@ -140,10 +167,13 @@ class Figures:
         """How many rounding errors there are to average over: distinct nonzero values that round.
 
         Constant or repeated values round alike, so they count once; 0 where fewer than half are distinct, since a
-        figure over them is one error many times over.
+        figure over them is one error many times over. Where the cast decides the error, a few large values among many
+        small ones are few.
         """
         distinct = self.values.count
-        return distinct if 2 * distinct >= self.rounds else 0
+        if 2 * distinct < self.rounds or self.alike > MOST_ALIKE * self.apart:
+            return 0
+        return min(distinct, round(NORMAL * self.alike**2 / self.alike_square)) if self.alike_square else distinct
 
     @property
     def relative(self) -> float:
@@ -168,6 +198,17 @@ class Figures:
     def mean_square(self) -> float:
         """Mean of `squares` over the draws."""
         return math.fsum(self.squares) / max(1, self.draws)
+
+    @property
+    def emulation_share(self) -> float:
+        """Mean square error of the emulation over the predicted one: what a right kernel's roundings come to here.
+
+        The prediction takes a rounding as uniform over a spacing. Results near the grid (a softmax that one slot
+        decides) round by less, results near ties by more; and where accumulators outweigh the cast, after a
+        cancellation inside, they are predicted for the worst tree, which a right kernel's may fall far short of.
+        """
+        square = self.emulated_square / max(1, self.plain)
+        return square / self.mean_square if self.mean_square else 1.0
 
     @property
     def error(self) -> float:
@@ -200,6 +241,11 @@ class Figures:
         """Sum of error * sign(truth): how far the output leans away from zero, among the draws."""
         return _standing(self.error_lean, self.draw_leans)
 
+    @property
+    def leaning(self) -> Standing:
+        """The same of the emulation, which rounds the very values that a right kernel rounds."""
+        return _standing(self.emulation_lean, self.draw_leans)
+
 
 class Part:
     """A stretch of one output, whose draws and jitters are added one by one."""
@@ -214,15 +260,14 @@ class Part:
         self.ordinary = bool(self.plain.all())
         self.sign = self._over_plain(torch.sign(truth))
         self.moved = torch.zeros_like(self.plain)
-        self.flips = torch.zeros_like(truth, dtype=torch.int32) if figures.rounded else None
         self.away = emulation != truth
 
     @timed("judge")
     def draw(self, number: int, noise: Tensor) -> None:
         """The `number`-th noise draw of this stretch."""
         drawn = self._over_plain(noise - self.truth)
-        self.figures.draw_squares[number] += float(drawn.square().sum())
-        self.figures.draw_leans[number] += float((drawn * self.sign).sum())
+        self.figures._squares.add(number, drawn.square().sum())
+        self.figures._leans.add(number, (drawn * self.sign).sum())
         self.moved |= drawn != 0
         self.away |= self.moved if self.ordinary else noise != self.truth
 
@@ -230,9 +275,9 @@ class Part:
     def jitter(self, number: int, jittered: Tensor) -> None:
         """The `number`-th jittered emulation of this stretch."""
         flipped = jittered != self.emulation if self.ordinary else differing(jittered, self.emulation)
-        self.figures.flips_by_run[number] += int(flipped.sum())
-        if self.flips is not None:
-            self.flips += flipped
+        self.figures._flips.add(number, flipped.sum())
+        if self.figures.blocks is not None:
+            self.figures.blocks.jitter(number, flipped, self.start)
         self.away |= jittered != self.truth
 
     @timed("judge")
@@ -254,17 +299,32 @@ class Part:
         f.truth_square += float(self._over_plain(truth).square().sum())
         f.error_square += float(error.square().sum())
         f.off_square += float(off.square().sum())
+        f.emulated_square += float(self._over_plain(emulation - truth).square().sum())
         f.error_lean += float((error * self.sign).sum())
+        f.emulation_lean += float((self._over_plain(emulation - truth) * self.sign).sum())
         if bool(differs.any()):
             f.ulps = larger(f.ulps, _max(off.abs() / ulp(self._over_plain(emulation), f.grid)))
         if not f.rounded:
             f.ulp_square += float(self._over_plain(ulp(truth, f.grid).square()).sum())
         f.values.add(truth[self.moved].abs())
+        if f.rounded:
+            self._repeats(truth[self.moved].abs())
         slack = self._slack(error)
         f.slack = larger(f.slack, _max(slack))
-        if f.blocks is not None and self.flips is not None:
-            f.blocks.add(differs, self.flips, self.start)
+        if f.blocks is not None:
+            f.blocks.add(differs, self.start)
         self._worst(wrong, slack, off)
+
+    def _repeats(self, values: Tensor) -> None:
+        """Add up what values that occur again and again make of the sum of their errors."""
+        distinct, counts = torch.unique(values, return_counts=True)
+        if distinct.numel() == 0:
+            return
+        steps = ulp(distinct, self.figures.grid)
+        alike = (counts * steps).square()
+        self.figures.alike += float(alike.sum())
+        self.figures.apart += float((counts * steps.square()).sum())
+        self.figures.alike_square += float(alike.square().sum())
 
     def _over_plain(self, values: Tensor) -> Tensor:
         return values if self.ordinary else torch.where(self.plain, values, 0.0)
@@ -301,38 +361,77 @@ class Part:
         self.figures.sees(rank, float(sizes[at]), element)
 
 
+class Sums:
+    """Sums of so many draws, kept on the device of what is added, so that no draw waits for its number."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._sums: Tensor | None = None
+
+    def add(self, number: int, value: Tensor) -> None:
+        """Add a number to the sum of the `number`-th draw."""
+        if self._sums is None:
+            self._sums = torch.zeros(self._count, dtype=torch.float64, device=value.device)
+        self._sums[number] += value
+
+    def values(self) -> list[float]:
+        """The sums of all draws."""
+        return [0.0] * self._count if self._sums is None else [float(v) for v in self._sums.tolist()]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Blocks of one kind: slices along one axis, or tiles.
+
+    label: how block k is named, with {} for k. differ: (blocks,) elements that differ from the emulation. flips: those
+    that the jitters moved, all together. most: the most that one jitter moved in one block.
+    """
+
+    label: str
+    differ: Tensor
+    flips: Tensor
+    most: int
+
+
 class Blocks:
     """Differing elements and flips in each slice along each axis, and in each contiguous tile, of one output."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
+    def __init__(self, shape: tuple[int, ...], jitters: int) -> None:
+        self.shape, self.jitters = shape, jitters
         self._device: torch.device | None = None
+        # The most that one jitter moved in one tile.
+        self._top: Tensor = torch.zeros((), dtype=torch.int32)
 
-    def add(self, differs: Tensor, flips: Tensor, start: int) -> None:
+    def add(self, differs: Tensor, start: int) -> None:
         """Count a stretch of axis 0 from `start` on."""
         self._begin(differs.device)
-        for axis in range(len(self.shape) if len(self.shape) > 1 else 0):
-            others = tuple(a for a in range(len(self.shape)) if a != axis)
-            at = slice(start, start + differs.shape[0]) if axis == 0 else slice(None)
-            self._axes[axis][0][at] += differs.sum(others)
-            self._axes[axis][1][at] += flips.sum(others)
-        if self._tiles is not None and differs.numel():
-            first = start * math.prod(self.shape[1:])
-            for tiles, counts in zip(self._tiles, (differs, flips), strict=True):
-                flat = counts.flatten()
-                where = torch.nonzero(flat).flatten()
-                tiles.index_add_(0, (where + first) // TILE, flat[where].to(tiles.dtype))
+        for axis, counts in enumerate(self._axes):
+            counts[0, self._at(axis, differs, start)] += _along(differs, axis)
+        if self._tiles is not None:
+            self._tile(self._tiles[0], differs, start)
 
-    def found(self) -> list[tuple[str, Tensor, Tensor]]:
-        """(label, differing elements, flips) of every slice of each axis, then of every tile."""
+    def jitter(self, number: int, flipped: Tensor, start: int) -> None:
+        """Count the same stretch of one jitter, stretches in order."""
+        self._begin(flipped.device)
+        for axis, counts in enumerate(self._axes):
+            counts[1 + number, self._at(axis, flipped, start)] += _along(flipped, axis)
+        if self._tiles is not None:
+            # A tile that two stretches share counts as two here: it could hold a little more than is known.
+            counts = self._tile(self._tiles[1], flipped, start)
+            self._top = torch.maximum(self._top, counts)
+
+    def found(self) -> list[Kind]:
+        """The slices of each axis, then the tiles."""
         self._begin(torch.device("cpu"))
         found = []
-        for axis, (differ, flips) in enumerate(self._axes):
+        for axis, counts in enumerate(self._axes):
             label = "[" + ", ".join("{}" if a == axis else ":" for a in range(len(self.shape))) + "]"
-            found.append((label, differ.cpu(), flips.cpu()))
+            flips = counts[1:]
+            most = int(flips.max()) if flips.numel() else 0
+            found.append(Kind(label, counts[0].cpu(), flips.sum(0).cpu(), most))
         if self._tiles is not None:
-            differ, flips = (t.cpu().to(torch.int64) for t in self._tiles)
-            found.append((f"tile {{}} of {TILE} elements", differ, flips))
+            differ, total = (t.cpu().to(torch.int64) for t in self._tiles)
+            found.append(Kind(f"tile {{}} of {TILE} elements", differ, total, int(self._top)))
         return found
 
     def _begin(self, device: torch.device) -> None:
@@ -340,11 +439,30 @@ class Blocks:
             return
         self._device = device
         axes = self.shape if len(self.shape) > 1 else ()
-        self._axes = [tuple(torch.zeros(n, dtype=torch.int64, device=device) for _ in range(2)) for n in axes]
+        # Row 0 counts what differs, the others the flips of one jitter each.
+        self._axes = [torch.zeros(1 + self.jitters, n, dtype=torch.int64, device=device) for n in axes]
         count = -(-math.prod(self.shape) // TILE)
         # A tile's counts are at most TILE times the jitters, so 32 bits do, and an output of 2^29 has 2^23 tiles.
         tiles = [torch.zeros(count, dtype=torch.int32, device=device) for _ in range(2)] if count > 1 else None
         self._tiles = tiles
+        self._top = self._top.to(device)
+
+    def _at(self, axis: int, part: Tensor, start: int) -> slice:
+        return slice(start, start + part.shape[0]) if axis == 0 else slice(None)
+
+    def _tile(self, tiles: Tensor, part: Tensor, start: int) -> Tensor:
+        """Add a stretch's elements to their tiles; the most in one tile."""
+        first = start * math.prod(self.shape[1:])
+        inside = first % TILE
+        flat = torch.nn.functional.pad(part.flatten(), (inside, -(inside + part.numel()) % TILE))
+        counts = flat.reshape(-1, TILE).sum(1, dtype=torch.int32)
+        tiles[first // TILE : first // TILE + counts.numel()] += counts
+        return counts.max() if counts.numel() else torch.zeros_like(self._top)
+
+
+def _along(marks: Tensor, axis: int) -> Tensor:
+    """How many elements are marked in each slice along `axis`."""
+    return marks.sum(tuple(a for a in range(marks.dim()) if a != axis))
 
 
 def wrong(got: Tensor, truth: Tensor, emulation: Tensor, radius: Tensor, grid: str) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from numcheck.clock import timed
-from numcheck.contract import Contract, Policy
+from numcheck.contract import Contract, Policy, Rounding
 from numcheck.reading import Emulation, read
 from numcheck.unspecified import unspecified
 
@@ -62,8 +62,21 @@ def worth(case: Case, elements: int, failed: bool) -> bool:
 
 
 def candidates(oracle: Oracle, case: Case) -> dict[str, Any]:
-    """The oracle's candidate policies for `case`: name -> point -> Rounding, "data" resolved to the Case's dtype."""
-    return {name: Contract(rounds=rounds).policy(case).rounds for name, rounds in oracle.policies.items()}
+    """The oracle's candidate policies for `case`: name -> point -> Rounding, "data" resolved to the Case's dtype.
+
+    At an output it is that output's own dtype, which may be wider.
+    """
+    dtypes = {output.name: output.dtype_for(case) for output in oracle.results_for(case)}
+
+    def resolved(point: str, rounding: str | Rounding) -> str | Rounding:
+        if rounding == "data":
+            return dtypes.get(point, case.dtype)
+        if isinstance(rounding, Rounding) and rounding.dtype == "data":
+            return Rounding(dtypes.get(point, case.dtype), rounding.mode)
+        return rounding
+
+    named = {name: {p: resolved(p, r) for p, r in rounds.items()} for name, rounds in oracle.policies.items()}
+    return {name: Contract(rounds=rounds).policy(case).rounds for name, rounds in named.items()}
 
 
 def summary(matches: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:

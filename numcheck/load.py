@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -45,6 +46,29 @@ def faults(sources: str | Sequence[str]) -> tuple[Fault, ...]:
     """The declared faults that `sources` list under the name FAULTS; none where there is no such list."""
     listed = ((source, getattr(_module(_split(source)[0]), FAULTS, ())) for source in _each(sources))
     return tuple(fault for source, value in listed for fault in _of_type(Fault, value))
+
+
+def all_faults(sources: str | Sequence[str]) -> tuple[Fault, ...]:
+    """The declared faults of `sources` and, where one is a package, of the modules called `faults` in it and below it.
+
+    Faults lie beside the kernels that they are edits of, in modules that nothing of users imports.
+    """
+    found = list(faults(sources))
+    for source in _each(sources):
+        for name in _fault_modules(_module(_split(source)[0])):
+            found += _of_type(Fault, getattr(importlib.import_module(name), FAULTS, ()))
+    return tuple({fault.spec.name: fault for fault in found}.values())
+
+
+def _fault_modules(package: ModuleType) -> list[str]:
+    """Names of the modules called `faults` in a package and in the packages that lie in it."""
+    found = []
+    for info in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
+        if info.name.rpartition(".")[2] == FAULTS.lower():
+            found.append(info.name)
+        elif info.ispkg:
+            found += _fault_modules(importlib.import_module(info.name))
+    return found
 
 
 def find(source: str, name: str) -> KernelSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -39,6 +40,9 @@ def _no_scalars(case: Case) -> Mapping[str, Fact]:
 
 class Reading(Protocol):
     """One way to read an oracle's named points; see `numcheck.reading` for the four."""
+
+    def enter(self, value: Tensor) -> Any:
+        """An exact tensor as this reading's number, as inputs come in: for what the oracle counts by itself."""
 
     def at(self, name: str, value: Any) -> Any:
         """The value at the point `name`, rounded, disturbed or left alone."""
@@ -140,6 +144,7 @@ class CaseSpace:
     grid: name -> values of a size, dtype, layout, offset, regime or fact: the named grid, taken whole where
       small and pairwise where large.
     tiny: Cases small enough for the mpmath twin, used by the certificate.
+    maxima: size -> its declared maximum, at which a workspace formula is read; left out: the largest that is drawn.
     legal: why the problem has no such Case (sizes that contradict each other), or None.
     light: sizes that add next to nothing to a Case's work, so that drawing does not count them.
     once: Cases too large to be judged by every law: the edges law runs each one once, held to its radius.
@@ -157,11 +162,16 @@ class CaseSpace:
     grid: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)
     edges: tuple[Case, ...] = ()
     tiny: tuple[Case, ...] = ()
+    maxima: Mapping[str, int] = field(default_factory=dict)
     legal: Callable[[Case], str | None] = _no_reason
     light: tuple[str, ...] = ()
     once: tuple[Case, ...] = ()
     note: str = ""
     elsewhere: Mapping[Device, CaseSpace] = field(default_factory=dict)
+
+    def work(self, case: Case) -> int:
+        """How much work a Case is: the product of its sizes, light ones left out."""
+        return math.prod(value for name, value in case.sizes if name not in self.light)
 
 
 @dataclass(frozen=True)

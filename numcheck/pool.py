@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from numcheck.chance import student_tail
 from numcheck.gate import Gate
-from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, clumped
+from numcheck.judge import FEWEST, MATCH_RISK, Z_LIMIT, clumped, edges, off
 from numcheck.residual import Residual
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def pooled_share(judged: Residual | Figures) -> dict[str, Any] | None:
 
     weight: how many equal uniform errors would scatter as the draws' mean squares do, at most FEWEST, so that one large
     Case cannot drown the small ones. square: mean square error over the predicted one; squares: the same of each noise
-    draw. bias, biases: sum of error * sign(truth) over its root mean square in the draws. differ, flips: elements away
-    from the emulation, and in each jitter.
+    draw. emulated: the emulation's mean square error over the predicted one. bias, biases: sum of error * sign(truth)
+    over its root mean square in the draws. differ, flips: elements away from the emulation, and in each jitter.
     """
     r = judged.figures if isinstance(judged, Residual) else judged
     if r.exact or r.blind or r.wrong:
@@ -47,6 +47,7 @@ def pooled_share(judged: Residual | Figures) -> dict[str, Any] | None:
         "elements": r.elements,
         "differ": r.differ,
         "flips": list(r.flips_by_run),
+        "emulated": _short(r.emulation_share),
         "weight": 0.0,
     }
     mean, squares = r.mean_square, r.squares
@@ -95,15 +96,16 @@ def _band(name: str, shares: Sequence[Mapping[str, Any]], weight: float, rounded
     draws = len(drawn)
     spread = statistics.stdev(map(math.log, drawn))
     width = max(math.log(POOLED_MODEL), Z_LIMIT * spread * math.sqrt(1 + 1 / draws))
-    lower = math.exp(-width) if rounded else -math.inf
+    emulated = sum(share["weight"] * share["emulated"] for share in shares) / weight
+    lower, upper = edges(emulated, width) if rounded else (-math.inf, math.exp(width))
     reason = (
         f"relL2 measured over predicted, pooled over {len(shares)} Cases {_which(rounded)} and {weight:.0f} "
         f"independent errors; allowed: "
         f"{Z_LIMIT:g} spreads of the same pool over {draws} noise draws (Student's t puts "
         f"{student_tail(Z_LIMIT, draws - 1):.2g} of right kernels beyond), at least a factor {POOLED_MODEL:g} for the "
-        "noise model"
+        f"noise model{off(emulated) if rounded else ''}"
     )
-    return Gate("band", name, ratio, math.exp(width), reason, spread, lower)
+    return Gate("band", name, ratio, upper, reason, spread, lower)
 
 
 def _bias(name: str, shares: Sequence[Mapping[str, Any]]) -> Gate:

@@ -142,6 +142,14 @@ class Writer:
         """Record an oracle's certificate: oracle, status, worst, by_output, cases, limit, vjp."""
         self.row("certificate", **facts)
 
+    def fault(self, facts: Mapping[str, Any]) -> None:
+        """Record how a broken kernel fared (`numcheck.suspect.Score`)."""
+        self.row("fault", environment=self._environment, **facts)
+
+    def bench(self, specs: str, facts: Mapping[str, Any]) -> None:
+        """Record a ratio of times (`numcheck.bench.Ratio`): a, b, case, pairs, ratio, low, high, decides."""
+        self.row("bench", specs=specs, environment=self._environment, **facts)
+
     def unavailable(self, specs: str, spec: str, law: str, reason: str, needs: str = "") -> None:
         """Record what could not run here, why, and what it needs."""
         self.row(

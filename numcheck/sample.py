@@ -29,6 +29,8 @@ Words = npt.NDArray[np.uint64]
 # Elements before and after a placed tensor: a whole number of 64-byte lines for any dtype, so that the Case's
 # offset alone decides the alignment.
 MARGIN = 64
+# Elements hashed at a time, which stay in a core's cache.
+BLOCK = 2**15
 # Spread of the `wide` regime: powers of two from 2^-8 to 2^8, wide enough that FP32 sums of bf16 products round.
 SPREAD = 8
 # `cancelling` rows have |sum| / sum|terms| from about 2^-2 down to 2^-12.
@@ -55,11 +57,16 @@ class Counter:
         total = np.zeros(math.prod(shape), np.uint64)
         for lane in range(3):
             words = self._words(shape, f"normal{lane}")
-            for quarter in range(4):
-                total += (words >> np.uint64(16 * quarter)) & np.uint64(0xFFFF)
-        below = (self._words(shape, "normal3") >> np.uint64(32)).astype(np.float64) * 2.0**-32
-        centre = 12 * 65535 / 2 + 0.5
-        return _tensor((total.astype(np.float64) + below - centre) * 2.0**-16, shape)
+            for start in range(0, words.size, BLOCK):
+                some, sums = words[start : start + BLOCK], total[start : start + BLOCK]
+                for quarter in range(4):
+                    sums += (some >> np.uint64(16 * quarter)) & np.uint64(0xFFFF)
+        below = (self._words(shape, "normal3") >> np.uint64(32)).astype(np.float64)
+        below *= 2.0**-32
+        below += total
+        below -= 12 * 65535 / 2 + 0.5
+        below *= 2.0**-16
+        return _tensor(below, shape)
 
     def integers(self, shape: tuple[int, ...], low: int, high: int) -> Tensor:
         """Uniform integers from `low` to `high`, both included, as FP64."""
@@ -88,11 +95,17 @@ class Counter:
     def _words(self, shape: tuple[int, ...], stream: str) -> Words:
         """64 hashed bits an element: splitmix64's finaliser over a keyed counter."""
         key = hashlib.sha256(f"{self.seed}/{self.name}/{stream}".encode()).digest()
-        start = np.uint64(int.from_bytes(key[:8], "little"))
-        z = np.arange(math.prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+        words = np.arange(math.prod(shape), dtype=np.uint64)
+        for start in range(0, words.size, BLOCK):
+            z = words[start : start + BLOCK]
+            z *= np.uint64(0x9E3779B97F4A7C15)
+            z += np.uint64(int.from_bytes(key[:8], "little"))
+            z ^= z >> np.uint64(30)
+            z *= np.uint64(0xBF58476D1CE4E5B9)
+            z ^= z >> np.uint64(27)
+            z *= np.uint64(0x94D049BB133111EB)
+            z ^= z >> np.uint64(31)
+        return words
 
     def _int64(self, shape: tuple[int, ...], stream: str) -> Tensor:
         return _tensor((self._words(shape, stream) >> np.uint64(1)).astype(np.int64), shape)

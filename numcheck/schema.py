@@ -14,6 +14,9 @@ from typing import Any
 VERSION = 1
 PHASES = ("regression", "grid", "draw", "shrink", "replay")
 STATUSES = ("PASS", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "FAIL", "ERROR")
+# How a broken kernel was made, and how it fared.
+MADE = ("declared", "mutant")
+SCORES = ("KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE")
 
 Shape = dict[str, Any]
 Check = Callable[[Any], str]
@@ -126,6 +129,51 @@ BODIES: dict[str, Shape] = {
         cases=COUNT,
         limit=NUMBER,
         vjp=TEXT,
+    ),
+    "fault": record(
+        {
+            "specs": TEXT,
+            "spec": TEXT,
+            "fault": TEXT,
+            "made": one_of(*MADE),
+            "status": one_of(*SCORES),
+            "law": TEXT,
+            "why": TEXT,
+            "environment": TEXT,
+        },
+        expected=TEXT,
+        case=CASE,
+        raised=FLAG,
+        changed=FLAG,
+        usual=FLAG,
+        tried=map_of(COUNT),
+        laws=map_of(FLAG),
+        seconds=NUMBER,
+        operator=TEXT,
+        function=TEXT,
+        file=TEXT,
+        line=COUNT,
+        text=TEXT,
+        before=TEXT,
+        after=TEXT,
+        claim=TEXT,
+        reason=TEXT,
+        doc=TEXT,
+        source=TEXT,
+    ),
+    "bench": record(
+        {
+            "specs": TEXT,
+            "a": TEXT,
+            "b": TEXT,
+            "case": CASE,
+            "pairs": COUNT,
+            "ratio": NUMBER,
+            "low": NUMBER,
+            "high": NUMBER,
+            "decides": FLAG,
+            "environment": TEXT,
+        }
     ),
     "unavailable": record({**JUDGED, "reason": TEXT, "needs": TEXT, "environment": TEXT}),
     "problem": record({"file": TEXT, "line": COUNT, "text": TEXT}),

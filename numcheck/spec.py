@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from numcheck.capability import Available, Capability, Device, Probe, Unavailable, always
 from numcheck.case import Case
@@ -43,12 +43,14 @@ class KernelSpec:
     launches(case): whether a Case launches anything (a Case of zero rows does not).
     compiled: the spec claims that torch.compile gives the same bits.
     caps: output -> flat relL2 cap, added to the derived gates and never in their place.
+    saved: what the VJP is judged on: its own forward's saved outputs as they rounded ("own", the operator alone), or
+      the exact ones ("recomputed": forward and VJP as one chain).
     pins: autotuned kernels held to one of their configs; made by `pinned`.
     origin: the specs module or path that it was loaded from ("" where nobody said), for a replay in a fresh process.
     """
 
     name: str
-    oracle: Oracle
+    oracle: Oracle = field(repr=False)
     forward: Kernel | None = None
     vjp: Kernel | None = None
     contract: Contract = field(default_factory=Contract)
@@ -59,6 +61,7 @@ class KernelSpec:
     compiled: bool = False
     caps: Mapping[str, float] = field(default_factory=dict)
     pins: tuple[tuple[Any, int], ...] = ()
+    saved: Literal["own", "recomputed"] = "own"
     doc: str = ""
     origin: str = ""
 
@@ -66,6 +69,10 @@ class KernelSpec:
         self._check_types()
         if self.forward is None and self.vjp is None:
             raise InvalidSpec(f"spec {self.name}: give it a forward, a vjp, or both")
+        if self.saved not in ("own", "recomputed"):
+            raise InvalidSpec(f"spec {self.name}: saved is {self.saved!r}; allowed: 'own', 'recomputed'")
+        if self.saved == "recomputed" and not (self.forward and self.vjp):
+            raise InvalidSpec(f"spec {self.name}: saved='recomputed' judges forward and vjp as one; give it both")
         known = {o.name for o in self.oracle.results}
         order = {} if callable(self.contract.order) else self.contract.order
         for output in (*order, *self.caps):

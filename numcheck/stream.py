@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import torch
 
 from numcheck.clock import timed
 from numcheck.figures import Figures
@@ -19,6 +22,7 @@ from numcheck.judge import malformed, output_gates
 from numcheck.reading import JITTERS, Part, parts
 from numcheck.reading.slices import upcast
 from numcheck.residual import ends
+from numcheck.unspecified import blank
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +30,21 @@ if TYPE_CHECKING:
     from numcheck.sample import Sample
     from numcheck.spec import KernelSpec
 
+# Elements of all outputs together, up to which their truth is kept.
+KEPT = 2**20
 # Noise draws behind a spread: at 16, Student's t puts 2.4e-5 of right figures beyond the limit.
 DRAWS = 16
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """figures: output -> its figures, but for outputs of whole numbers. truth: output -> FP64 truth on the CPU.
+
+    The truth of outputs of whole numbers, and that of all where they have at most KEPT elements together.
+    """
+
+    figures: dict[str, Figures]
+    truth: dict[str, Tensor]
 
 
 def gates(
@@ -49,9 +66,9 @@ def gates(
     they are not among the outputs (a backward alone). rows: of the batch, read at a time on `device`; None: as many as
     its memory allows. radius: False leaves the worst case out, a fifth of the time, and with it every ceiling.
     left_open: output -> bool mask of the elements that the problem leaves open (numcheck.unspecified).
-    Raises InvalidSpec where the problem cannot be read in parts and rows are asked for.
+    Raises InvalidSpec where the problem cannot be read in parts and rows are asked for, ValueError below two draws.
     """
-    found = figures(
+    found = streamed(
         spec,
         sample,
         outputs,
@@ -62,7 +79,7 @@ def gates(
         device=device,
         radius=radius,
         left_open=left_open,
-    )
+    ).figures
     made: list[Gate] = []
     for name in spec.judged_for(sample.case):
         complaint = malformed(spec, sample.case, outputs, name)
@@ -74,7 +91,7 @@ def gates(
 
 
 @timed("oracle")
-def figures(
+def streamed(
     spec: KernelSpec,
     sample: Sample,
     outputs: Mapping[str, Tensor],
@@ -86,14 +103,26 @@ def figures(
     device: str = "cuda",
     radius: bool = True,
     left_open: Mapping[str, Tensor] | None = None,
-) -> dict[str, Figures]:
-    """The figures of every well-formed output that `spec` computes; see `gates`. Whole-number outputs are left out."""
+) -> Streamed:
+    """What `gates` judges of every well-formed output that `spec` computes."""
+    if draws < 2 or jitters < 2:
+        raise ValueError(
+            f"{draws} draws and {jitters} jitters; a spread takes two of each, a limit in spreads about 16"
+        )
     found = _empty(spec, sample, outputs, draws, jitters, radius)
     kept = _saved(spec, sample, outputs) if saved is None else saved
     policy = spec.contract.policy(sample.case)
-    for part in parts(spec.oracle, policy, sample, draws, kept, jitters, rows, device, radius):
+    stretches: dict[str, list[Tensor]] = {}
+    few = sum(f.elements for f in found.values()) <= KEPT
+    for part in parts(
+        spec.oracle, policy, sample, draws, kept, jitters, rows, device, radius, spec.forward is not None
+    ):
         _add(found, part, outputs, left_open or {}, device)
-    return found
+        for name, truth in part.truth.items():
+            if few or spec.oracle.result(name).whole:
+                stretches.setdefault(name, []).append(truth.cpu())
+    joined = {name: torch.cat(rows) if len(rows) > 1 else rows[0] for name, rows in stretches.items()}
+    return Streamed(found, blank(joined, left_open or {}))
 
 
 def _empty(
@@ -110,6 +139,8 @@ def _empty(
 
 
 def _saved(spec: KernelSpec, sample: Sample, outputs: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    if spec.saved == "recomputed":
+        return None
     return {name: outputs[name] for name in spec.oracle.saved_for(sample.case) if name in outputs} or None
 
 

@@ -21,9 +21,13 @@ from numcheck.case import Case
 from numcheck.clock import timed
 from numcheck.contract import Sum
 from numcheck.evidence import ADDENDS, Evidence, Footprint
-from numcheck.oracle import Input, Output
+from numcheck.oracle import Input, Oracle, Output
 from numcheck.order import Order, orders
 from numcheck.reading import Recording, read
+from numcheck.reading.addends import Addends, Scattered, chained, thinned
+from numcheck.reading.pieces import Pieces
+from numcheck.reading.slices import rows_that_fit, sliced
+from numcheck.reading.walk import walk
 from numcheck.sample import Sample
 from numcheck.spec import KernelSpec
 from numcheck.ulp import cast, round_to
@@ -31,11 +35,9 @@ from numcheck.ulp import cast, round_to
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from numcheck.reading.addends import Addends
-
 Numbers = npt.NDArray[Any]
 Source = Literal["measured", "declared", "oracle"]
-Terms = Mapping[str, "Addends"]
+Terms = Mapping[str, Addends]
 
 # Four addends have twelve distinct orders of addition, the one written among them; more addends get as many tries.
 ORDERS = 11
@@ -45,6 +47,8 @@ SEVERAL = 8
 PARTIALS = 2**17
 # Elements (the product of a Case's sizes) whose truth is read for a proof; 15,000 are enough to see a bf16 flip.
 ELEMENTS = 2**17
+# Elements of the terms of a scatter over a whole batch that are kept: some columns of it where it has more.
+KEPT = 2**22
 _NATIVE = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 _WORKS_IN = {**_NATIVE, "bf16": np.float64}
 
@@ -123,17 +127,52 @@ class Recorded:
 
 
 def record(spec: KernelSpec, drawn: Sample) -> Recorded:
-    """Read the oracle's truth on a Sample and keep the terms of each total.
+    """Read the oracle's truth on a Sample and keep the terms of each named sum.
 
-    Of a large Case of a problem with a batch, only as many rows are read as a proof looks at, unless a spec without a
-    forward needs the whole truth for its saved outputs.
+    Of a large Case, what is a sum over the batch is read slice by slice, and so are the saved outputs that a spec
+    without a forward needs. Where there is neither, only as many rows are read as a proof looks at.
     """
+    oracle, case = spec.oracle, drawn.case
+    batch = case[oracle.batch] if oracle.batch else 0
+    summed = any(name in oracle.partial for name in spec.judged_for(case))
+    if not summed and (spec.forward is not None or not oracle.saved):
+        recording = Recording()
+        truth = read(oracle, recording, _first_rows(spec, case, drawn.exact()), None)
+        return Recorded(truth, recording.terms)
+    rows = rows_that_fit(oracle, drawn, "cpu") if batch else 0
+    if rows >= batch:
+        recording = Recording()
+        return Recorded(read(oracle, recording, drawn.exact(), None), recording.terms)
+    return _recorded_in_slices(oracle, drawn, batch, rows)
+
+
+def _recorded_in_slices(oracle: Oracle, drawn: Sample, batch: int, rows: int) -> Recorded:
+    """The truth of every row; the terms of the sums over the batch, of anything else those of the first slice."""
+    links: dict[str, list[Addends]] = {}
+    stretches: dict[str, list[Tensor]] = {}
     recording = Recording()
-    exact = drawn.exact()
-    if spec.forward is not None or not spec.oracle.saved:
-        exact = _first_rows(spec, drawn.case, exact)
-    truth = read(spec.oracle, recording, exact, None)
-    return Recorded(truth, recording.terms)
+    recording.pieces = Pieces(frozenset(oracle.partial))
+    for start in range(0, batch, rows):
+        stop = min(start + rows, batch)
+        recording.start()
+        for name, value in walk(oracle, recording, sliced(oracle, drawn, start, stop, "cpu"), None).items():
+            if name in oracle.partial:
+                recording.keep(name, value)
+            else:
+                stretches.setdefault(name, []).append(recording.leave(value))
+        for name, addends in recording.terms.items():
+            if name in oracle.partial or not start:
+                links.setdefault(name, []).append(_bounded(addends, batch / (stop - start)))
+    truth = {name: torch.cat(values) for name, values in stretches.items()}
+    summed = {name: recording.settle(name) for name in recording.pieces.before}
+    return Recorded(truth | summed, {name: chained(found) for name, found in links.items()})
+
+
+def _bounded(addends: Addends, slices: float) -> Addends:
+    """Addends of one of so many slices, of a scatter as many columns as leave all of them with KEPT elements."""
+    if not isinstance(addends, Scattered):
+        return addends
+    return thinned(addends, max(1, int(KEPT / max(1.0, addends.terms.shape[0] * slices))))
 
 
 def _first_rows(spec: KernelSpec, case: Case, exact: dict[str, Any]) -> dict[str, Any]:

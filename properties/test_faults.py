@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.grouped_srelu.faults import FAULTS as GROUPED_SRELU
-from kernels.mhc_post.faults import FAULTS as MHC_POST
 from numcheck import Fault
+from numcheck.load import all_faults
 from numcheck.plugin import Catch
 
-FAULTS = (*MHC_POST, *GROUPED_SRELU)
+# Those of every family: the modules called `faults` in kernels/.
+FAULTS = all_faults("kernels")
 
 
 @pytest.mark.faults

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.sparse_mla import contracts, eager
+from kernels.sparse_mla import contracts, cudnn, eager
+from kernels.sparse_mla.triton_specs import TRITON
 from numcheck import KernelSpec
 from numcheck.oracles import sparse_mla as oracle
 
@@ -15,4 +16,4 @@ EAGER = KernelSpec(
     doc="torch operators in FP32, d_kv summed in order, rounded once at the end",
 )
 
-SPECS: tuple[KernelSpec, ...] = (EAGER,)
+SPECS: tuple[KernelSpec, ...] = (EAGER, *TRITON, *cudnn.SPECS)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernels.sparse_mla.arguments import Sizes
+from kernels.sparse_mla.blocks import eager_bytes
 from numcheck import Case, Contract, Sum
 
 DTYPES = ("fp32", "bf16", "fp16")
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 OUTPUTS = ("out", "lse", "d_q", "d_kv", "d_sink")
 
 
@@ -32,4 +35,16 @@ def tensor_cores(case: Case) -> Mapping[str, str]:
 # torch.matmul, tl.dot and tensor cores each take a tree of their own.
 PRODUCTS = Sum("fp32", tree="any", products=True)
 
-EAGER = Contract(rounds=returned, accumulate=PRODUCTS, dtypes=DTYPES, refuses=True)
+
+def eager_workspace(case: Case) -> int:
+    """Bytes of temporaries of `eager`."""
+    n = Sizes(*(case[name] for name in Sizes._fields))
+    return eager_bytes(n, BYTES[case.dtype], d_kv_bytes(case), sink=case.fact("sink", "none") != "none")
+
+
+def d_kv_bytes(case: Case) -> int:
+    """Bytes of an element of d_kv."""
+    return 4 if case.fact("d_kv", "data") == "fp32" else BYTES[case.dtype]
+
+
+EAGER = Contract(rounds=returned, accumulate=PRODUCTS, dtypes=DTYPES, refuses=True, workspace=eager_workspace)

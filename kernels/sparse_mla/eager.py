@@ -8,24 +8,28 @@ the device, so that a graph can capture it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, forward_sizes, vjp_sizes
+from kernels.sparse_mla.blocks import chunk_queries, eager_bytes
+from kernels.sparse_mla.workspace import check
 
-# Bytes of a chunk's gathered keys in FP32; a handful of temporaries of that size live at once.
-CHUNK_BYTES = 2**25
+Adder = Callable[[Tensor, Tensor, Tensor], None]
 
 
-class _Chunk(NamedTuple):
-    """What some queries list: live and rows [queries, topk], keys [queries, topk, D] in FP32, zeros in a dead slot."""
+class _Listed(NamedTuple):
+    """What some queries list: dead [queries, topk], rows as dead (S_k in a dead slot), keys [queries, topk, D] in FP32
+    with zeros in a dead slot, alive [queries, 1]: whether any slot is live.
+    """
 
-    live: Tensor
+    dead: Tensor
     rows: Tensor
     keys: Tensor
+    alive: Tensor
 
 
 def forward(
@@ -38,22 +42,22 @@ def forward(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
+    budget: int | None = None,
 ) -> dict[str, Tensor]:
     """out [S_q, H, D_v] in q's dtype; lse [S_q, H] in FP32, natural, of the KV alone, +inf where no slot is live.
 
-    Raises as `arguments.forward_sizes` does.
+    budget: bytes of workspace allowed; None: what the device has free. Raises WorkspaceExceeded where it takes more,
+    and as `arguments.forward_sizes` does.
     """
     n = forward_sizes(q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim)
+    _check(n, q, q.element_size(), sink, budget)
     out = torch.zeros((n.S_q, n.H, n.D_v), dtype=q.dtype, device=q.device)
     lse = torch.full((n.S_q, n.H), math.inf, dtype=torch.float32, device=q.device)
     for some in _chunks(n):
-        chunk = _gather(kv, topk_idxs, topk_length, some)
-        logits = _logits(q[some], chunk, softmax_scale)
-        own = torch.logsumexp(logits, -1)
-        alive = own > -math.inf
-        lse[some] = torch.where(alive, own, math.inf)
-        P = _probabilities(logits, torch.where(alive, own, 0.0), sink)
-        out[some] = (P @ chunk.keys[..., : n.D_v]).to(q.dtype)
+        listed = _gather(kv, topk_idxs, topk_length, some)
+        lse[some], P = _softmax(_logits(q[some], listed, softmax_scale), listed, sink)
+        out[some] = (P @ listed.keys[..., : n.D_v]).to(q.dtype)
+        del listed, P
     return {"out": out, "lse": lse}
 
 
@@ -70,40 +74,47 @@ def vjp(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
+    budget: int | None = None,
+    add: Adder | None = None,
 ) -> dict[str, Tensor]:
     """d_q [S_q, H, D], d_kv [S_k, D] in q's dtype or FP32, d_sink [H] in FP32 where there is a sink.
 
-    Raises as `arguments.vjp_sizes` does.
+    add(sums, shares, rows) adds each slot's share [slots, D] of d_kv to its row, rows from len(sums) on left out;
+    None: `add_by_row`. budget: bytes of workspace allowed; None: what the device has free. Raises WorkspaceExceeded
+    where it takes more, and as `arguments.vjp_sizes` does.
     """
     n = vjp_sizes(
         q, kv, topk_idxs, topk_length, sink, out, lse, d_out,
         softmax_scale=softmax_scale, value_dim=value_dim, d_kv_dtype=d_kv_dtype,
     )  # fmt: skip
+    _check(n, q, d_kv_torch_dtype(q, d_kv_dtype).itemsize, sink, budget)
     d_q = torch.zeros((n.S_q, n.H, n.D), dtype=q.dtype, device=q.device)
     d_kv = torch.zeros((n.S_k, n.D), dtype=torch.float32, device=q.device)
-    d_sink = torch.zeros((n.H,), dtype=torch.float32, device=q.device)
+    d_sink = None if sink is None else torch.zeros((n.H,), dtype=torch.float32, device=q.device)
     for some in _chunks(n):
-        chunk = _gather(kv, topk_idxs, topk_length, some)
-        alive = chunk.live.any(-1, keepdim=True)
-        own = torch.where(alive, lse[some], 0.0)
-        D = (d_out[some].float() * out[some].float()).sum(-1)
-        P = _probabilities(_logits(q[some], chunk, softmax_scale), own, sink)
-        dS = d_out[some].float() @ chunk.keys[..., : n.D_v].mT
-        dS = dS.sub_(D[..., None]).mul_(P).mul_(softmax_scale).masked_fill_(~chunk.live[:, None], 0.0)
-        d_q[some] = (dS @ chunk.keys).to(q.dtype)
+        listed = _gather(kv, topk_idxs, topk_length, some)
+        own = torch.where(listed.alive, lse[some], 0.0)
+        L = own if sink is None else torch.logaddexp(own, sink)
+        D = _dots(d_out[some], out[some])
+        if sink is not None and d_sink is not None:
+            d_sink -= _sink_terms(L, D, sink, listed).sum(0)
+        P = _logits(q[some], listed, softmax_scale).sub_(L[..., None]).exp_()
+        dS = (d_out[some].float() @ listed.keys[..., : n.D_v].mT).sub_(D[..., None]).mul_(P).mul_(softmax_scale)
+        dS.masked_fill_(listed.dead[:, None], 0.0)
+        d_q[some] = (dS @ listed.keys).to(q.dtype)
         shares = dS.mT @ q[some].float()
         shares[..., : n.D_v] += P.mT @ d_out[some].float()
-        _add_by_row(d_kv, shares.flatten(0, 1), torch.where(chunk.live, chunk.rows, n.S_k).flatten())
-        if sink is not None:
-            share = torch.exp(sink - torch.logaddexp(own, sink))
-            d_sink -= torch.where(alive & torch.isfinite(sink), share * D, 0.0).sum(0)
+        rows = listed.rows.flatten()
+        del listed, own, L, D, P, dS
+        (add or add_by_row)(d_kv, shares.flatten(0, 1), rows)
+        del shares, rows
     gradients = {"d_q": d_q, "d_kv": d_kv.to(d_kv_torch_dtype(q, d_kv_dtype))}
-    return gradients if sink is None else {**gradients, "d_sink": d_sink}
+    return gradients if d_sink is None else {**gradients, "d_sink": d_sink}
 
 
-def chunk_queries(D: int, topk: int) -> int:
-    """Queries whose gathered keys fit into CHUNK_BYTES; at least one."""
-    return max(1, CHUNK_BYTES // max(1, 4 * topk * D))
+def _check(n: Sizes, q: Tensor, d_kv_element: int, sink: Tensor | None, budget: int | None) -> None:
+    need = eager_bytes(n, q.element_size(), d_kv_element, sink=sink is not None)
+    check("sparse_mla.eager", n, need, budget, q.device)
 
 
 def _chunks(n: Sizes) -> Iterator[slice]:
@@ -112,29 +123,45 @@ def _chunks(n: Sizes) -> Iterator[slice]:
     return (slice(start, start + queries) for start in range(0, 0 if n.empty else n.S_q, queries))
 
 
-def _gather(kv: Tensor, topk_idxs: Tensor, topk_length: Tensor | None, some: slice) -> _Chunk:
+def _gather(kv: Tensor, topk_idxs: Tensor, topk_length: Tensor | None, some: slice) -> _Listed:
     rows = topk_idxs[some].long()
-    live = (rows >= 0) & (rows < len(kv))
+    dead = (rows < 0).logical_or_(rows >= len(kv))
     if topk_length is not None:
-        live &= torch.arange(rows.shape[1], device=rows.device) < topk_length[some, None]
+        dead.logical_or_(torch.arange(rows.shape[1], device=rows.device) >= topk_length[some, None])
     # Selected, never multiplied: the row that a dead slot reads instead may hold NaN.
-    keys = kv[torch.where(live, rows, 0)].float().masked_fill_(~live[..., None], 0.0)
-    return _Chunk(live, rows, keys)
+    keys = kv[rows.masked_fill_(dead, 0)].float().masked_fill_(dead[..., None], 0.0)
+    return _Listed(dead, rows.masked_fill_(dead, len(kv)), keys, ~dead.all(-1, keepdim=True))
 
 
-def _logits(q: Tensor, chunk: _Chunk, scale: float) -> Tensor:
+def _logits(q: Tensor, listed: _Listed, scale: float) -> Tensor:
     """[queries, H, topk], -inf in dead slots."""
-    return (q.float() @ chunk.keys.mT).mul_(scale).masked_fill_(~chunk.live[:, None], -math.inf)
+    return (q.float() @ listed.keys.mT).mul_(scale).masked_fill_(listed.dead[:, None], -math.inf)
 
 
-def _probabilities(logits: Tensor, lse: Tensor, sink: Tensor | None) -> Tensor:
-    """exp(logits - ln(exp(lse) + exp(sink))), in the memory of `logits`."""
-    total = lse if sink is None else torch.logaddexp(lse, sink)
-    return logits.sub_(total[..., None]).exp_()
+def _softmax(logits: Tensor, listed: _Listed, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """lse [queries, H] of the live slots, and the probabilities, in the memory of `logits`."""
+    top = logits.amax(-1).masked_fill_(~listed.alive, 0.0)
+    powers = logits.sub_(top[..., None]).exp_()
+    row_sum = powers.sum(-1).masked_fill_(~listed.alive, 1.0)
+    lse = row_sum.log().add_(top)
+    P = powers.div_(row_sum[..., None])
+    if sink is not None:
+        P.mul_(torch.exp(lse - torch.logaddexp(lse, sink))[..., None])
+    return lse.masked_fill_(~listed.alive, math.inf), P
 
 
-def _add_by_row(sums: Tensor, shares: Tensor, rows: Tensor) -> None:
-    """Add each of `shares` [N, D] to its row of `sums` [rows, D], in order; rows beyond it are dropped."""
+def _dots(d_out: Tensor, out: Tensor) -> Tensor:
+    """[queries, H], over the value's features."""
+    return (d_out.float() * out.float()).sum(-1)
+
+
+def _sink_terms(L: Tensor, D: Tensor, sink: Tensor, listed: _Listed) -> Tensor:
+    """exp(sink - L) D [queries, H]; nothing where a sink is infinite or a query has no live slot."""
+    return torch.where(listed.alive & torch.isfinite(sink), torch.exp(sink - L) * D, 0.0)
+
+
+def add_by_row(sums: Tensor, shares: Tensor, rows: Tensor) -> None:
+    """Add each of `shares` [N, D] to its row of `sums` [rows, D], a row's shares in order; rows beyond it drop out."""
     ordered, order = torch.sort(rows, stable=True)
     bounds = torch.searchsorted(ordered, torch.arange(len(sums) + 1, device=rows.device))
     sums += torch.segment_reduce(shares[order], "sum", offsets=bounds, initial=0)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from numcheck.capability import Available
+from numcheck.capability import Available, Device
 from numcheck.case import Case
 from numcheck.clock import STAGES
 from numcheck.commands import common
 from numcheck.errors import InvalidSpec
 from numcheck.profile import profile
+
+if TYPE_CHECKING:
+    from numcheck.bench import Ratio
 
 
 def main(options: argparse.Namespace) -> int:
@@ -56,8 +61,20 @@ def ab(options: argparse.Namespace) -> int:
     specs = common.specs(options)
     a, b = (common.by_name(specs, name, "kernel") for name in options.ab)
     ratio = against(a, b, Case.from_json(options.case), profile(options.profile).on(device), options.pairs)
+    if options.records:
+        append(ratio, a.origin, device, options.records)
     if options.json:
         common.print_json(ratio.to_json())
     else:
         print(ratio)
     return 0
+
+
+def append(ratio: Ratio, specs: str, device: Device, path: str) -> None:
+    """Add the ratio to a records file, as a run of its own: the report shows it at the card of either kernel."""
+    from numcheck.environment import environment
+    from numcheck.record import Writer, new_run
+
+    with Writer(path, new_run(), device=device, command="bench --ab") as writer:
+        writer.environment(environment(device, variables=os.environ))
+        writer.bench(specs, ratio.to_json())

@@ -172,7 +172,7 @@ def _memory(pairs: Pairs) -> Iterator[Moved]:
         if then.formula_bytes != now.formula_bytes:
             grown = now.formula_bytes > then.formula_bytes
             yield Moved(
-                "formula",
+                "workspace formula",
                 words.bytes_of(then.formula_bytes),
                 words.bytes_of(now.formula_bytes),
                 now.case,
@@ -182,7 +182,7 @@ def _memory(pairs: Pairs) -> Iterator[Moved]:
         if then.measured_bytes != now.measured_bytes:
             grown = (now.measured_bytes or 0) > (then.measured_bytes or 0)
             yield Moved(
-                "measured",
+                "workspace measured",
                 words.bytes_of(then.measured_bytes),
                 words.bytes_of(now.measured_bytes),
                 now.case,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 
 from numcheck import poison
@@ -48,6 +49,7 @@ class Memory:
         self._trace = Trace() if measure else None
         self._atomic_access = False
         self._reported: set[tuple[str, str, bool]] = set()
+        self._other_given = False
 
     def begin(self, kernel: str, arguments: Mapping[str, Any]) -> None:
         """A launch of `kernel` with these arguments starts."""
@@ -75,14 +77,25 @@ class Memory:
                 hooks[name] = self._as_atomic(getattr(builder, name))
         for name, hook in hooks.items():
             patches.set(builder, name, hook)
+        patches.set(TritonSemantic, "load", self._asked(TritonSemantic.load))
+
+    def _asked(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Remember whether a load has an `other`: the interpreter forgets one whose only element is zero."""
+
+        def load(semantic: Any, ptr: Any, mask: Any, other: Any, *rest: Any, **kwargs: Any) -> Any:
+            self._other_given = other is not None
+            return original(semantic, ptr, mask, other, *rest, **kwargs)
+
+        return load
 
     def _load(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def create_masked_load(ptrs: Any, mask: Any, other: Any, *rest: Any, **kwargs: Any) -> Any:
             dtype = ptrs.get_element_ty()
             width = upstream._get_np_dtype(dtype).itemsize
             mask, addresses, whole = self._checked("load", ptrs, mask, width)
-            if other is None and not whole:
+            if other is None and not whole and not self._other_given:
                 other = _Handle(_lane_poison(ptrs.data.shape, dtype, self._poisoned_integers), dtype)
+            self._other_given = False
             result = original(ptrs, mask, other, *rest, **kwargs)
             self._note(ATOMIC if self._atomic_access else READ, addresses, width)
             self.patience.read("load", addresses, result.data)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from numcheck.clock import timed
 from numcheck.fingerprint import fingerprint, pooled, worth
-from numcheck.judge import malformed, measure, output_gates
+from numcheck.judge import malformed, output_gates
 from numcheck.laws.law import Judged, Law, covered
-from numcheck.laws.measured import Measured, found, hashes, measured, redrawn, saved, where
+from numcheck.laws.measured import Measured, found, hashes, measured, redrawn, saved, unanswered, where
 from numcheck.laws.relation import same_values, verdicts, whole
 from numcheck.pool import FEWEST_POOLED, pooled_gates, pooled_share
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numcheck.figures import Figures
     from numcheck.gate import Gate
     from numcheck.profile import Profile
-    from numcheck.residual import Residual
     from numcheck.spec import KernelSpec
 
 NAME = "accuracy"
@@ -39,11 +38,14 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     walked = measured(spec, case, profile, blank)
     if isinstance(walked, Verdict):
         return walked
+    silent = unanswered(walked, [name for name, f in walked.streamed.figures.items() if f.nan], blank)
+    if silent is not None:
+        return silent
     verdict = _judged(spec, case, walked, blank)
     broken = {g.kind for g in verdict.gates if not g.held}
     if broken and broken <= set(SPREAD) and profile.draws < DECIDING:
         # The same outputs against a better spread: search and shrinking look for the tail of a rough one.
-        verdict = _judged(spec, case, redrawn(spec, walked, DECIDING), blank)
+        verdict = _judged(spec, case, redrawn(walked, DECIDING), blank)
     return verdict
 
 
@@ -59,12 +61,12 @@ def _judged(spec: KernelSpec, case: Case, walked: Measured, blank: Verdict) -> V
             outputs[name] = OutputVerdict(Status.FAIL, complaint)
             continue
         if spec.oracle.result(name).whole:
-            held = same_values(name, whole(returned[name]), whole(walked.readings.truth[name]), WHOLE_REASON)
+            held = same_values(name, whole(returned[name]), whole(walked.streamed.truth[name]), WHOLE_REASON)
             gates.append(held.gate)
             outputs |= verdicts({name: [held]}, "")
             continue
         formed[name] = returned[name]
-        r = measure(spec, case, name, formed[name], walked.readings)
+        r = walked.streamed.figures[name]
         judged = output_gates(r, spec.caps.get(name))
         gates += judged
         outputs[name] = _status(judged, r)
@@ -83,9 +85,8 @@ def _judged(spec: KernelSpec, case: Case, walked: Measured, blank: Verdict) -> V
 
 
 @timed("judge")
-def output_figures(r: Residual) -> dict[str, Any]:
+def output_figures(f: Figures) -> dict[str, Any]:
     """The figures of one output for the report and the pool, JSON-plain."""
-    f = r.figures
     if f.elements == 0:
         return {"elements": 0, "pool": None}
     figures = {"relL2": f.relative, "predicted": f.predicted, "match": f.match, "ulps": f.ulps}
@@ -153,7 +154,7 @@ def _claim(spec: KernelSpec, case: Case) -> str:
     return f"{spec.name} computes {spec.oracle.name}, rounding {points}, and nothing else beyond its sums"
 
 
-def _status(gates: list[Gate], r: Residual) -> OutputVerdict:
+def _status(gates: list[Gate], r: Figures) -> OutputVerdict:
     verdict = accuracy_status(gates)
     return verdict if verdict.status.held else OutputVerdict(verdict.status, verdict.why, where(r))
 
@@ -166,7 +167,7 @@ def _fingerprint(
     if not worth(case, sum(t.numel() for t in outputs.values()), failed):
         return {}
     policy = spec.contract.policy(case)
-    return fingerprint(spec.oracle, policy, walked.sample, outputs, walked.readings.truth, saved(walked.run))
+    return fingerprint(spec.oracle, policy, walked.sample, outputs, walked.streamed.truth, saved(spec, walked.run))
 
 
 ACCURACY = Law(

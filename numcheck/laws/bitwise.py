@@ -186,9 +186,9 @@ def large_cases(spec: KernelSpec) -> tuple[Case, ...]:
     facts = {name: values[0] for name, values in space.facts.items()}
     rows = full_grid({name: _sizes(space, name) for name in space.sizes})
     cases = [Case.from_json({"sizes": row, "dtype": dtype, "facts": facts}) for dtype in spec.dtypes for row in rows]
-    fitting = [c for c in cases if c.elements <= LARGE and spec.illegal(c) is None and spec.launches(c)]
+    fitting = [c for c in cases if space.work(c) <= LARGE and spec.illegal(c) is None and spec.launches(c)]
     by_dtype = ([c for c in fitting if c.dtype == dtype] for dtype in spec.dtypes)
-    return tuple(max(some, key=lambda c: c.elements) for some in by_dtype if some)
+    return tuple(max(some, key=space.work) for some in by_dtype if some)
 
 
 def _sizes(space: CaseSpace, name: str) -> tuple[Fact, ...]:

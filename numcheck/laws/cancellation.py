@@ -11,7 +11,7 @@ from numcheck.case import Case
 from numcheck.gate import Gate
 from numcheck.judge import malformed, measure
 from numcheck.laws.law import Law
-from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, saved, where
+from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, saved, unanswered, where
 from numcheck.reading import Recording, read
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
@@ -44,9 +44,13 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     walked = measured(spec, case, profile, blank)
     if isinstance(walked, Verdict):
         return walked
-    sizes = _term_sizes(spec, walked.sample, saved(walked.run))
+    truth = walked.readings.truth
+    silent = unanswered(walked, [n for n in spec.judged_for(case) if bool(torch.isnan(truth[n]).any())], blank)
+    if silent is not None:
+        return silent
+    sizes = _term_sizes(spec, walked.sample, saved(spec, walked.run))
     expected = _exact(named)
-    doubt = _disagrees(expected, walked.readings.truth, sizes)
+    doubt = _disagrees(expected, truth, sizes)
     if doubt:
         return everywhere(spec, case, blank, Status.ERROR, doubt, walked.run)
     gates: list[Gate] = []
@@ -64,15 +68,16 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         gate = survival(r, sizes.get(name), expected.get(name))
         gates.append(gate)
         status = accuracy_status([gate])
-        outputs[name] = status if status.status.held else OutputVerdict(status.status, status.why, where(r))
+        outputs[name] = status if status.status.held else OutputVerdict(status.status, status.why, where(r.figures))
     outputs = found(walked.run, outputs)
-    # Outputs of which no element cancels say nothing, unless all of them are such.
+    # Outputs of which no element cancels say nothing, unless all of them are such; what is no sum never says anything.
     telling = {name: o for name, o in outputs.items() if not o.why.startswith(NONE_CANCELS)}
+    sums = {name: o for name, o in outputs.items() if name in sizes}
     return Verdict(
         spec.name,
         NAME,
         claim,
-        telling or outputs,
+        telling or sums or outputs,
         gates=tuple(gates),
         hashes=hashes(walked.run),
         evidence=walked.run.evidence,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from numcheck.case import Case
+from numcheck.case import DTYPES, Case
 from numcheck.execute import Run, execute
 from numcheck.judge import malformed
 from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
@@ -25,6 +25,7 @@ from numcheck.profile import Profile
 from numcheck.reading import Radius, Truth, read
 from numcheck.sample import Sample, exact, sample
 from numcheck.spec import KernelSpec
+from numcheck.ulp import torch_dtype
 from numcheck.unspecified import blank, unspecified
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
@@ -97,7 +98,7 @@ class _Truth:
     @classmethod
     def of(cls, spec: KernelSpec, drawn: Sample, run: Run) -> _Truth:
         """Read with the Run's own saved outputs."""
-        given, kept, left_open = drawn.exact(), saved(run), unspecified(spec.oracle, drawn)
+        given, kept, left_open = drawn.exact(), saved(spec, run), unspecified(spec.oracle, drawn)
         truth = read(spec.oracle, Truth(), given, kept)
         radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
         return cls(spec, drawn, blank(truth, left_open), blank(radius, left_open), left_open)
@@ -182,10 +183,10 @@ def _refusals(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> di
 
 def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell: Verdict) -> Verdict:
     """A Case outside the promise raises before anything is launched, where the Contract says that it is refused."""
-    if not spec.contract.refuses or case.dtype not in spec.dtypes:
+    if not spec.contract.refuses:
         return everywhere(spec, case, shell, Status.VACUOUS, f"outside the promise: {illegal}")
     drawn = sample(spec.oracle, case, device=profile.device)
-    run = execute(spec, drawn, device=profile.device, saved=saved_alone(spec, drawn))
+    run = execute(spec, drawn, device=profile.device, saved=_unread(spec, case, profile))
     if not run.error:
         return everywhere(
             spec, case, shell, Status.FAIL, f"the Contract refuses this Case ({illegal}), but it ran", run
@@ -198,8 +199,18 @@ def _refused(spec: KernelSpec, case: Case, profile: Profile, illegal: str, shell
     return everywhere(spec, case, shell, Status.PASS, f"refused: {message_of(run.error)}", run)
 
 
+def _unread(spec: KernelSpec, case: Case, profile: Profile) -> dict[str, Tensor] | None:
+    """Saved outputs for a backward alone that is to refuse: zeros, since the oracle has no answer for such a Case."""
+    if spec.forward is not None:
+        return None
+    outputs = (spec.oracle.result(name) for name in spec.oracle.saved_for(case))
+    return {
+        o.name: torch.zeros(o.shape(case), dtype=torch_dtype(o.dtype_for(case))).to(profile.device) for o in outputs
+    }
+
+
 def cases(spec: KernelSpec) -> tuple[Case, ...]:
-    """The problem's edges and what runs once, then for a spec that refuses, sizes that the problem does not have."""
+    """The problem's edges and what runs once, then for a spec that refuses, sizes and a dtype that it does not take."""
     space = spec.oracle.space
     edges = tuple(case for case in (*space.edges, *space.once) if spec.illegal(case) is None)
     if not spec.contract.refuses:
@@ -208,8 +219,12 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     if base is None:
         return edges
     strangers = {name: _stranger(values) for name, values in space.choices.items()}
-    refused = (base.but(**{name: value}) for name, value in strangers.items())
-    return (*edges, *(case for case in refused if spec.illegal(case) is not None))
+    refused = [base.but(**{name: value}) for name, value in strangers.items()]
+    # One tensor in another dtype contradicts the others; all of them together contradict nothing but the promise.
+    refused += [base.but(dtype=dtype) for dtype in DTYPES if dtype not in spec.dtypes][:1]
+    # What is no Case of the problem either has no tensors to refuse.
+    own = (case for case in refused if space.legal(case) is None)
+    return (*edges, *(case for case in own if spec.illegal(case) is not None))
 
 
 def _stranger(values: tuple[int, ...]) -> int:

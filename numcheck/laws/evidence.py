@@ -178,9 +178,16 @@ def _dropped(name: str, asked: Run, others: list[Run]) -> tuple[str, str]:
     return "", ""
 
 
+def cases(spec: KernelSpec) -> tuple[Case, ...]:
+    """The problem's edges for which the spec says that it launches nothing."""
+    edges = spec.oracle.space.edges
+    return tuple(case for case in edges if spec.illegal(case) is None and not spec.launches(case))
+
+
 EVIDENCE = Law(
     NAME,
     "the intended kernel ran; a determinism request is honoured or refused loudly, never dropped",
     judge=judge,
     pool=pool,
+    cases=cases,
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from numcheck.capability import Unavailable
 from numcheck.execute import Run, execute
 from numcheck.reading import Readings, readings
 from numcheck.sample import Sample, exact, sample
+from numcheck.stream import Streamed, streamed
 from numcheck.ulp import digest
 from numcheck.unspecified import blank as blanked
 from numcheck.unspecified import blank_readings, unspecified
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from numcheck.case import Case
+    from numcheck.figures import Figures
     from numcheck.oracle import Cancellation
     from numcheck.profile import Profile
-    from numcheck.residual import Residual
     from numcheck.spec import KernelSpec
 
 # Jittered emulations behind a match limit. With none of them flipping anything, a right kernel flips more than 6
@@ -36,17 +38,47 @@ JITTERS_SMALL, JITTERS_LARGE, SMALL = 16, 8, 16_384
 
 @dataclass(frozen=True)
 class Measured:
-    """One Run beside the readings of its Contract, in which every element that the problem leaves open is zero."""
+    """One Run to be held beside the readings of its Contract, in parts or whole, when they are asked for.
 
+    Every element that the problem leaves open is zero in readings and outputs alike.
+    """
+
+    spec: KernelSpec
     sample: Sample
     run: Run
-    readings: Readings
-    left_open: Mapping[str, Tensor]
+    draws: int
 
-    @property
+    @cached_property
+    def left_open(self) -> Mapping[str, Tensor]:
+        """Masks of the elements that the problem leaves open."""
+        return unspecified(self.spec.oracle, self.sample)
+
+    @cached_property
     def outputs(self) -> dict[str, Tensor]:
         """The Run's outputs, open elements zero like those of the readings."""
         return blanked(self.run.outputs, self.left_open)
+
+    @cached_property
+    def streamed(self) -> Streamed:
+        """The figures of each output; no reading is ever held whole."""
+        return streamed(
+            self.spec,
+            self.sample,
+            self.outputs,
+            saved=saved(self.spec, self.run),
+            draws=self.draws,
+            jitters=_jitters(self.spec, self.sample.case),
+            device="cpu",
+            left_open=self.left_open,
+        )
+
+    @cached_property
+    def readings(self) -> Readings:
+        """The readings whole, for what looks at single elements."""
+        spec, case = self.spec, self.sample.case
+        kept, jitters = saved(spec, self.run), _jitters(spec, case)
+        read = readings(spec.oracle, spec.contract.policy(case), self.sample, self.draws, saved=kept, jitters=jitters)
+        return blank_readings(read, self.left_open)
 
 
 def named_in(spec: KernelSpec, case: Case) -> Cancellation | None:
@@ -55,11 +87,10 @@ def named_in(spec: KernelSpec, case: Case) -> Cancellation | None:
 
 
 def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> Measured | Verdict:
-    """The Run and readings of `case`, or the verdict (made from `blank`) where there is nothing to judge.
+    """The Run of `case`, or the verdict (made from `blank`) where there is nothing to judge.
 
     A named cancellation's Case has that cancellation's values.
-    UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised or
-    where the oracle has no answer: a NaN truth although every input is finite.
+    UNAVAILABLE where the spec cannot run here, VACUOUS for a Case outside its promise, ERROR where the kernel raised.
     """
     nothing = unjudged(spec, case, profile, blank)
     if nothing is not None:
@@ -69,24 +100,21 @@ def measured(spec: KernelSpec, case: Case, profile: Profile, blank: Verdict) -> 
     run = execute(spec, made, device=profile.device, saved=saved_alone(spec, made))
     if run.error:
         return everywhere(spec, case, blank, Status.ERROR, run.error, run)
-    walked = _read(spec, made, run, profile.draws)
-    silent = [name for name in spec.judged_for(case) if bool(torch.isnan(walked.readings.truth[name]).any())]
-    if silent and all(bool(torch.isfinite(t).all()) for t in made.exact_tensors().values()):
-        names = ", ".join(silent)
-        why = f"oracle {spec.oracle.name} gives NaN in {names} though every input is finite: it cannot judge"
-        return everywhere(spec, case, blank, Status.ERROR, why, run)
-    return walked
+    return Measured(spec, made, run, profile.draws)
 
 
-def _read(spec: KernelSpec, made: Sample, run: Run, draws: int) -> Measured:
-    policy, left_open = spec.contract.policy(made.case), unspecified(spec.oracle, made)
-    read = readings(spec.oracle, policy, made, draws, saved=saved(run), jitters=_jitters(spec, made.case))
-    return Measured(made, run, blank_readings(read, left_open), left_open)
+def unanswered(walked: Measured, silent: Sequence[str], blank: Verdict) -> Verdict | None:
+    """ERROR where the oracle has no answer, a NaN in the truth of `silent`, although every input is finite."""
+    if not silent or not all(bool(torch.isfinite(t).all()) for t in walked.sample.exact_tensors().values()):
+        return None
+    oracle, names = walked.spec.oracle.name, ", ".join(silent)
+    why = f"oracle {oracle} gives NaN in {names} though every input is finite: it cannot judge"
+    return everywhere(walked.spec, walked.sample.case, blank, Status.ERROR, why, walked.run)
 
 
-def redrawn(spec: KernelSpec, walked: Measured, draws: int) -> Measured:
+def redrawn(walked: Measured, draws: int) -> Measured:
     """The same Run beside readings with `draws` noise draws; the kernel does not run again."""
-    return _read(spec, walked.sample, walked.run, draws)
+    return replace(walked, draws=draws)
 
 
 def saved_alone(spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
@@ -94,8 +122,13 @@ def saved_alone(spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
     return record(spec, drawn).saved(spec, drawn) if spec.forward is None and spec.oracle.saved else None
 
 
-def saved(run: Run) -> dict[str, Tensor] | None:
-    """The kernel's own saved outputs, upcast exactly, for readings of its VJP; None where it saves nothing."""
+def saved(spec: KernelSpec, run: Run) -> dict[str, Tensor] | None:
+    """The kernel's own saved outputs, upcast exactly, for readings of its VJP.
+
+    None where it saves nothing, and where the spec asks to be judged with the readings' own.
+    """
+    if spec.saved == "recomputed":
+        return None
     return {name: exact(t) for name, t in run.saved.items()} or None
 
 
@@ -151,12 +184,12 @@ def found(run: Run, outputs: dict[str, OutputVerdict]) -> dict[str, OutputVerdic
     return outputs
 
 
-def where(r: Residual) -> str:
+def where(f: Figures) -> str:
     """The worst element of an output, as "tensor got= expected= at index"."""
-    worst = r.figures.worst
+    worst = f.worst
     if worst is None:
         return ""
     return (
-        f"{r.name} got={worst.got!r} expected={worst.emulation!r} at {list(worst.index)} "
+        f"{f.name} got={worst.got!r} expected={worst.emulation!r} at {list(worst.index)} "
         f"(exact {worst.truth!r}, radius {worst.radius:.3g})"
     )

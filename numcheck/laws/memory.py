@@ -91,6 +91,9 @@ def _calls(spec: KernelSpec, drawn: Sample, profile: Profile) -> list[Call]:
     # The guard counts allocations by dispatch; a GPU has its allocator to ask, where the guard's margins would show.
     # Both count bytes as they are asked for, so the formula has to hold to the byte.
     counted = profile.device == "cpu"
+    if not counted:
+        # What a library allocates once and keeps, a handle's workspace say, is not the kernel's.
+        execute(spec, drawn, device=profile.device, guard=False, saved=saved_alone(spec, drawn))
     halves = []
     if spec.forward:
         run = execute(spec.but(vjp=None), drawn, device=profile.device, guard=counted)
@@ -112,8 +115,8 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     chosen: list[Case] = []
     for dtype in spec.dtypes:
         made = [Case(row, dtype, "normal", facts=facts) for row in rows]
-        fitting = [c for c in made if c.elements <= ELEMENTS and spec.illegal(c) is None]
-        chosen += _spread(sorted(fitting, key=lambda c: c.elements))
+        fitting = [c for c in made if space.work(c) <= ELEMENTS and spec.illegal(c) is None]
+        chosen += _spread(sorted(fitting, key=space.work))
     return tuple(chosen)
 
 
@@ -134,7 +137,8 @@ def _spread(ordered: list[Case]) -> list[Case]:
 def largest(spec: KernelSpec) -> tuple[Case, ...]:
     """For each data dtype the Case in which every size is at its declared maximum."""
     space = spec.oracle.space
-    tops = tuple((name, max(space.choices.get(name, (high,)))) for name, (_, high) in space.sizes.items())
+    drawn = {name: max(space.choices.get(name, (high,))) for name, (_, high) in space.sizes.items()}
+    tops = tuple((drawn | dict(space.maxima)).items())
     facts = tuple((name, values[0]) for name, values in space.facts.items())
     return tuple(Case(tops, dtype, facts=facts) for dtype in spec.dtypes)
 

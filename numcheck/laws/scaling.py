@@ -64,7 +64,7 @@ def _negated(subject: Subject, names: list[str], negated: Sample) -> Relations:
     got = subject.rerun(negated, "the cotangent times -4", saved=True)
     for name in names:
         reason = "the VJP is linear in the cotangent: times -4 is exact in binary"
-        yield name, _scaled(subject, name, got[name], -FACTOR, reason)
+        yield name, _scaled(subject, name, got[name], -FACTOR, reason, negated, saved=True)
 
 
 def scaled_inputs(subject: Subject) -> Relations:
@@ -108,7 +108,7 @@ def _scaled_group(
     for name, power in powers.items():
         if power is not None:
             reason = f"{what} gives {name} times {power:g}, exact in binary"
-            yield name, _scaled(subject, name, got[name], power, reason)
+            yield name, _scaled(subject, name, got[name], power, reason, changed)
     return True
 
 
@@ -136,13 +136,17 @@ def _power(before: Tensor, after: Tensor) -> float | None:
     return power
 
 
-def _scaled(subject: Subject, name: str, got: Tensor, factor: float, reason: str) -> Held:
+def _scaled(
+    subject: Subject, name: str, got: Tensor, factor: float, reason: str, changed: Sample, *, saved: bool = False
+) -> Held:
     base, moved = exact(subject.outputs[name]), exact(got)
     if subject.whole(name):
         return same_values(name, moved, base, reason)
     if not subject.exactly(name) or _rounds_narrowly(subject):
-        allowed = 2 * abs(factor) * subject.own[name]
-        return within(name, moved, base * factor, allowed, f"{reason}; here within twice the radius")
+        # Below the normal range each has a grid of its own, so that neither radius stands for the other.
+        radii = [subject.radius(s, saved=saved)[name] for s in (subject.sample, changed)]
+        allowed = abs(factor) * radii[0] + radii[1]
+        return within(name, moved, base * factor, allowed, f"{reason}; here within both radii")
     # A result that rounds on the subnormal grid, or overflows, on one side only is no power of two away, nor one whose
     # size says that something on the way to it may have.
     form = FORMATS[subject.spec.oracle.result(name).dtype_for(subject.sample.case)]

@@ -58,9 +58,10 @@ class Subject:
         return self.blanked(run.outputs, changed)
 
     def radius(self, changed: Sample, *, saved: bool = False) -> dict[str, Tensor]:
-        """Worst-case error of each output for a changed Sample of the same sizes."""
+        """Worst-case error of each output for a changed Sample of the same sizes; `saved` as in `rerun`."""
         policy = self.spec.contract.policy(changed.case)
-        kept = {name: exact(t) for name, t in self.run.saved.items()} if saved else None
+        given = self.run.saved if saved else saved_alone(self.spec, changed) or {}
+        kept = {name: exact(t) for name, t in given.items()}
         return self.blanked(read(self.spec.oracle, Radius(policy), changed.exact(), kept or None), changed)
 
     def whole(self, output: str) -> bool:

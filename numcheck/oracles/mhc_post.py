@@ -148,6 +148,7 @@ _SPACE = CaseSpace(
     edges=(
         Case.of(S=0, H=4, D=31),
         Case.of(S=0, H=4, D=31, dtype="bf16", layout="strided", offset=1),
+        Case.of(S=2, H=4, D=0),
         Case.of(S=1, H=1, D=1),
         Case.of(S=1, H=8, D=1, dtype="bf16"),
         Case.of(S=3, H=1, D=31, dtype="bf16", layout="strided", offset=3),

@@ -31,10 +31,11 @@ Shapes: q (S_q, H, D), kv (S_k, D), out (S_q, H, D_v) in the data's dtype; topk_
 int32; sink (H), lse (S_q, H) FP32. topk_length and sink are optional; D >= D_v. d_kv comes in the data's dtype, or in
 FP32 where the Case's fact `d_kv` says so.
 
-Points: S (scaled); in the forward E (exp(s - row maximum), so 1 at the maximum), P.forward (p), out, lse; in the VJP O
-(the saved out as it enters D), P.backward (p as it enters d_kv), P.dS (p as it enters dS), dP, D, dS.unscaled, dS, d_q,
-d_kv, d_sink. Totals: S, l (row sum of exp), out, D, dP, d_q, dK and dV (a slot's two shares of d_kv, over the heads),
-d_kv (over slots and queries), d_sink.
+Points: S (scaled), L (in base 2); in the forward E (exp(s - row maximum), so 1 at the maximum), P.forward (p), out,
+lse; in the VJP O (the saved out as it enters D), P.backward (p as it enters d_kv), P.dS (p as it enters dS), dP, D,
+dS.unscaled, dS, share (what a slot adds to d_kv), sink (sink - L), p_sink (its power), d_q, d_kv, d_sink. Totals: S,
+lse (the row sum of exp), out, D, dP, d_q, dK and dV (a slot's two shares of d_kv, over the heads), d_kv (over slots and
+queries), d_sink.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ from numcheck.oracle import Input, Oracle, Output, Reading
 from numcheck.oracles import sparse_mla_cases as cases
 from numcheck.oracles.sparse_mla_relations import CANCELLATIONS, RELATIONS
 
+# Kernels take powers of two, so that what they subtract is in base 2 and has rounded there.
+LOG2E = math.log2(math.e)
 # No logit of FP32 data that a softmax can tell apart is near this, so that a sink beyond it takes all or nothing.
 BEYOND = 2.0**100
 
@@ -58,14 +61,20 @@ BEYOND = 2.0**100
 class _Listed(NamedTuple):
     """What the slots list, topk >= 1.
 
-    live: bool (S_q, 1, topk). keys: (S_q, topk, D), zeros in a dead slot. rows: int64 (S_q * topk), -1 for a dead
-    slot. alive: bool (S_q, 1), whether the query has a live slot.
+    live: bool (S_q, 1, topk). keys: (S_q, topk, D), zeros in a dead slot. rows: int64 (S_q, topk), -1 in a dead slot.
+    alive: bool (S_q, 1), whether the query has a live slot. first: int64 (S_q, topk), the query's first slot that lists
+    the same row.
     """
 
     live: Tensor
     keys: Any
     rows: Tensor
     alive: Tensor
+    first: Tensor
+
+    def alike(self, value: Any) -> Any:
+        """(S_q, H, topk) with what a row's first slot has in all of its slots: equal terms round alike, once."""
+        return value.take_along_dim(self.first[:, None, :], -1)
 
 
 def forward(
@@ -85,12 +94,14 @@ def forward(
     S = _logits(read, q, listed, softmax_scale)
     top = torch.where(listed.alive, torch.amax(torch.where(listed.live, S, -math.inf), -1), 0.0)
     powers = torch.where(listed.live, torch.exp(S - top[..., None]), 0.0)
-    row_sum = torch.where(listed.alive, read.total("l", powers, -1), 1.0)
+    row_sum = torch.where(listed.alive, read.total("lse", listed.alike(powers), -1), 1.0)
     lse = top + torch.log(row_sum)
     P = read.at("E", powers) / row_sum[..., None]
     if sink is not None:
-        P = _unless_infinite(sink, P * torch.exp(lse - _with_sink(lse, sink))[..., None])
-    out = read.matmul("out", read.at("P.forward", P), listed.keys[..., :value_dim])
+        share = torch.exp2(lse * LOG2E - read.at("L", _with_sink(lse, sink) * LOG2E))
+        P = _unless_infinite(sink, P * share[..., None])
+    P = listed.alike(read.at("P.forward", P))
+    out = read.matmul("out", P, listed.keys[..., :value_dim])
     return {"out": read.at("out", out), "lse": read.at("lse", torch.where(listed.alive, lse, math.inf))}
 
 
@@ -113,8 +124,9 @@ def vjp(
     listed = _listed(kv, topk_idxs, topk_length)
     live, keys = listed.live, listed.keys
     lse = torch.where(listed.alive, lse, 0.0)
-    L = lse if sink is None else _with_sink(lse, sink)
-    P = torch.where(live, torch.exp(_logits(read, q, listed, softmax_scale) - L[..., None]), 0.0)
+    L = read.at("L", (lse if sink is None else _with_sink(lse, sink)) * LOG2E)
+    S = _logits(read, q, listed, softmax_scale) * LOG2E
+    P = torch.where(live, torch.exp2(S - L[..., None]), 0.0)
     P = P if sink is None else _unless_infinite(sink, P)
     D = read.at("D", read.total("D", d_out * read.at("O", out), -1))
     dP = read.at("dP", read.matmul("dP", d_out, keys[..., :value_dim].mT))
@@ -122,13 +134,14 @@ def vjp(
     dS = read.at("dS", dS * softmax_scale)
     dK = read.matmul("dK", dS.mT, q)
     dV = read.matmul("dV", read.at("P.backward", P).mT, d_out)
-    shares = torch.cat([dK[..., :value_dim] + dV, dK[..., value_dim:]], -1)
+    shares = read.at("share", torch.cat([dK[..., :value_dim] + dV, dK[..., value_dim:]], -1))
+    shares = shares.take_along_dim(listed.first[..., None], 1).flatten(0, 1)
     gradients = {
-        "d_q": read.at("d_q", read.matmul("d_q", dS, keys)),
-        "d_kv": read.at("d_kv", read.scatter("d_kv", shares.flatten(0, 1), listed.rows, len(kv))),
+        "d_q": read.at("d_q", read.matmul("d_q", listed.alike(dS), keys)),
+        "d_kv": read.at("d_kv", read.scatter("d_kv", shares, listed.rows.flatten(), len(kv))),
     }
     if sink is not None:
-        leak = torch.where(listed.alive & _finite(sink), -_sink_share(L, sink) * D, 0.0)
+        leak = torch.where(listed.alive & _finite(sink), -_sink_share(read, L, sink) * D, 0.0)
         gradients["d_sink"] = read.at("d_sink", read.total("d_sink", leak, 0))
     return gradients
 
@@ -142,8 +155,17 @@ def _listed(kv: Any, topk_idxs: Tensor, topk_length: Tensor | None) -> _Listed:
         live = live & (torch.arange(live.shape[1], device=live.device) < topk_length[:, None])
     nothing = torch.zeros((1, kv.shape[1]), dtype=torch.float64, device=live.device)
     keys = torch.cat([kv, nothing])[torch.where(live, topk_idxs, len(kv))]
-    rows = torch.where(live, topk_idxs, -1).flatten()
-    return _Listed(live[:, None, :], keys, rows, live.any(-1, keepdim=True))
+    rows = torch.where(live, topk_idxs, -1)
+    return _Listed(live[:, None, :], keys, rows, live.any(-1, keepdim=True), _first(rows))
+
+
+def _first(rows: Tensor) -> Tensor:
+    """For each slot the first one of its query with the same row."""
+    ordered, order = torch.sort(rows, dim=1, stable=True)
+    slot = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
+    begins = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
+    start = torch.where(begins, slot, 0).cummax(1).values
+    return torch.zeros_like(rows).scatter_(1, order, order.gather(1, start))
 
 
 def _logits(read: Reading, q: Any, listed: _Listed, scale: float) -> Any:
@@ -163,11 +185,11 @@ def _with_sink(lse: Any, sink: Any) -> Any:
     return torch.where(finite, both, lse)
 
 
-def _sink_share(L: Any, sink: Any) -> Any:
+def _sink_share(read: Reading, L: Any, sink: Any) -> Any:
     """exp(sink - L), which a sink beyond all logits settles alone: there L is the sink, and their difference exact."""
     near = (sink > -BEYOND) & (sink < BEYOND)
-    share = torch.exp(torch.where(near, sink, 0.0) - L)
-    return torch.where(near, share, (sink > 0).to(torch.float64))
+    share = torch.exp2(read.at("sink", torch.where(near, sink, 0.0) * LOG2E - L))
+    return torch.where(near, read.at("p_sink", share), (sink > 0).to(torch.float64))
 
 
 def _unless_infinite(sink: Any, P: Any) -> Any:
@@ -201,8 +223,8 @@ def twin(
         weights = [mp.exp(softmax_scale * mp.fsum(a * b for a, b in zip(q[t][h], row, strict=True))) for row in listed]
         total = mp.fsum(weights)
         lse = mp.log(total)
-        if sink is not None and sink[h] != -mp.inf:
-            if sink[h] == mp.inf:
+        if sink is not None and sink[h] > -mp.inf:
+            if not sink[h] < mp.inf:
                 return [mp.mpf(0)] * value_dim, lse
             total = total + mp.exp(sink[h])
         values = [mp.fsum(w * row[d] for w, row in zip(weights, listed, strict=True)) for d in range(value_dim)]

@@ -12,7 +12,7 @@ indices  one_row        every slot lists the same row
          out_of_range   as random, and every third slot or so lists S_k, INT_MIN, INT_MAX, ...
          nothing        no slot of any query is live
 length   none, partial (0 to topk), beyond (below 0, 0, 1, and above topk too)
-sink     none, finite (near the logits), -inf, +inf (every second head), huge (+-2.4e38 by turns, beyond FP32 in base 2)
+sink     finite (near the logits), none, -inf; by turns with finite ones +inf, or +-2.4e38 (huge: beyond FP32 in base 2)
 d_kv     data, fp32: the dtype of d_kv
 logits   1, 4, 16: factor on q; 64: most rows saturate
 d_out    plain, decades: each head's cotangent times a power of two of its own, over six decades
@@ -36,9 +36,9 @@ INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 BLOCK = 64
 # One slot in so many is dead where holes are interspersed.
 SPARSITY = 3
-# q and kv of the `wide` regime are spread over 2^-8 to 2^8, whose root mean square is near 2^6: this brings it to 1, so
-# that a softmax over their products is not decided by one slot everywhere.
-WIDE = 2.0**-6
+# q and kv of the `wide` regime are spread over 2^-8 to 2^8, with a root mean square near 2^6. This brings kv to 1 and q
+# to less, so that not every softmax over their heavy-tailed products is decided by one slot.
+WIDE = {"kv": 2.0**-6, "q": 2.0**-9}
 # Six decades, kept within FP16: the smallest is its least normal number, and the largest leaves room for sums.
 DECADES = (-14, 6)
 # The largest FP32 sink that times log2(e) no longer is one is near 2.36e38 (cudnn-frontend issue 1048).
@@ -82,7 +82,7 @@ def query_data(case: Case, name: str) -> Tensor:
 def key_data(case: Case, name: str) -> Tensor:
     """kv, and q before its factor: the Case's regime, brought to unit size where that is spread out."""
     shape = (case["S_k"], case["D"]) if name == "kv" else (case["S_q"], case["H"], case["D"])
-    return data(case, name, shape) * (WIDE if case.regime == "wide" else 1.0)
+    return data(case, name, shape) * (WIDE[name] if case.regime == "wide" else 1.0)
 
 
 def out_cotangent(case: Case, name: str) -> Tensor:
@@ -142,14 +142,14 @@ def sinks(case: Case, name: str) -> Tensor:
     """sink (H), FP64: near the logits, infinite, or finite and beyond FP32 once it is in base 2."""
     heads = case["H"]
     usual = 2.0 * Counter(case.seed, name).normal((heads,))
-    second = torch.arange(heads) % 2 == 1
+    head = torch.arange(heads)
     match case.fact("sink", "none"):
         case "-inf":
             return torch.full((heads,), -math.inf, dtype=torch.float64)
         case "+inf":
-            return torch.where(second, usual, math.inf)
+            return torch.where(head % 2 == 1, math.inf, usual)
         case "huge":
-            return torch.where(second, -HUGE, torch.full((heads,), HUGE, dtype=torch.float64))
+            return torch.where(head % 3 == 1, HUGE, torch.where(head % 3 == 2, -HUGE, usual))
     return usual
 
 
@@ -176,13 +176,14 @@ def unspecified(case: Case, tensors: Mapping[str, Tensor]) -> Mapping[str, Tenso
     return {"lse": ~live(case, tensors).any(-1)[:, None]}
 
 
+# A value listed several times is drawn as often: sinks that take all and logits that saturate leave little to judge.
 PATTERNS = ("one_row", "duplicates", "random", "distinct", "holes", "hole_blocks", "dead_rows", "out_of_range")
 FACTS: Mapping[str, tuple[Fact, ...]] = {
     "indices": PATTERNS,
-    "length": ("none", "partial", "beyond"),
-    "sink": ("none", "finite", "-inf", "+inf", "huge"),
+    "length": ("none", "none", "partial", "beyond"),
+    "sink": ("finite", "finite", "finite", "none", "-inf", "+inf", "huge"),
     "d_kv": ("data", "fp32"),
-    "logits": (1, 4, 16, 64),
+    "logits": (1, 1, 1, 4, 16, 64),
     "d_out": ("plain", "decades"),
 }
 
@@ -199,10 +200,12 @@ _SMALL = (1, 2, 3, 4, 5)
 _SCENES: Mapping[str, tuple[Fact, ...]] = {
     "indices": ("one_row", "duplicates", "holes", "dead_rows", "out_of_range"),
     "length": ("none", "partial", "beyond"),
-    "sink": ("none", "finite", "-inf", "+inf", "huge"),
+    "sink": ("finite", "none", "huge"),
     "logits": (1, 4, 16, 64),
 }
 
+# Nothing is exact behind an exp, so that integers say nothing of their own; zeros and ones are edges.
+REGIMES = ("wide", "normal", "mean4", "cancelling")
 _EDGES = (
     named(0, 5, 2, 16, 16, 3, sink="finite"),
     named(2, 0, 2, 16, 16, 3, sink="finite"),
@@ -227,7 +230,7 @@ _TINY = (
     named(2, 3, 1, 2, 1, 3, indices="holes", length="partial", sink="-inf", regime="mean4", dtype="bf16", seed=3),
     named(2, 4, 1, 3, 3, 4, indices="dead_rows", sink="finite", regime="normal", logits=16, d_out="decades", seed=4),
     named(1, 3, 2, 2, 2, 3, indices="random", sink="huge", seed=5),
-    named(1, 4, 1, 3, 2, 4, indices="distinct", regime="normal", logits=64, seed=6),
+    named(1, 4, 1, 3, 2, 4, indices="distinct", regime="normal", logits=16, seed=6),
     named(2, 2, 1, 2, 2, 3, regime="integers", seed=7),
     named(1, 2, 1, 2, 2, 2, indices="nothing", sink="finite", seed=8),
 )
@@ -243,6 +246,8 @@ _REDUCED = (
     "on a CPU heads and features are reduced (H up to 4, D 16 and 24 for 512 and 576), 64 queries or more are rare; "
     "(S_q, H, D) = (64, 64, 512), (129, 128, 576), (257, 64, 576) run once each in full under the edges law"
 )
+# Long context at the widest deployed keys; a workspace formula is read there.
+_MAXIMA = {"S_q": 16384, "S_k": 524288, "H": 128, "D": 576, "D_v": 512, "topk": 2048}
 
 ON_CUDA = CaseSpace(
     sizes={"S_q": (1, 257), "S_k": (1, 1000), "H": (1, 128), "D": (512, 576), "D_v": (512, 512), "topk": (1, 128)},
@@ -255,6 +260,7 @@ ON_CUDA = CaseSpace(
     },
     facts=FACTS,
     dtypes=("fp32", "bf16", "fp16"),
+    regimes=REGIMES,
     grid={
         "S_q": (1, 64, 127, 128, 129, 257),
         "S_k": (64, 1000),
@@ -268,6 +274,7 @@ ON_CUDA = CaseSpace(
     },
     edges=tuple(edge.but(H=max(2, edge["H"]), D=512 if edge["D"] == edge["D_v"] else 576, D_v=512) for edge in _EDGES),
     tiny=_TINY,
+    maxima=_MAXIMA,
     legal=legal,
     light=("S_k", "D", "D_v"),
 )
@@ -275,8 +282,8 @@ ON_CUDA = CaseSpace(
 SPACE = CaseSpace(
     sizes={"S_q": (1, 257), "S_k": (1, 40), "H": (1, 4), "D": (1, 24), "D_v": (1, 16), "topk": (1, 65)},
     choices={
-        # The launch boundaries are drawn too, about one time in fifteen.
-        "S_q": (*_SMALL * 8, 64, 129, 257),
+        # The launch boundaries are drawn too, about one time in thirty.
+        "S_q": (*_SMALL * 16, 64, 129, 257),
         "H": (1, 2, 3, 4),
         "D": (1, 2, 4, 8, 16, 24),
         "D_v": (1, 2, 4, 8, 16),
@@ -284,13 +291,14 @@ SPACE = CaseSpace(
     },
     facts=FACTS,
     dtypes=("fp32", "bf16", "fp16"),
+    regimes=REGIMES,
     grid={
-        "S_q": (1, 3, 5),
+        "S_q": (5, 3, 1),
         "S_k": (7, 40),
-        "H": (1, 2),
+        "H": (2, 3),
         "D": (16, 24),
         "D_v": (16,),
-        "topk": (1, 3, 63, 65),
+        "topk": (3, 63, 65, 1),
         "dtype": ("fp32", "bf16", "fp16"),
         "regime": ("wide", "normal", "mean4"),
         "layout": ("contiguous", "strided"),
@@ -298,6 +306,7 @@ SPACE = CaseSpace(
     },
     edges=_EDGES,
     tiny=_TINY,
+    maxima=_MAXIMA,
     legal=legal,
     light=("S_k", "D_v"),
     once=_ONCE,

@@ -118,10 +118,11 @@ def _cancels(name: str, terms: tuple[float, ...], D: int, **facts: Any) -> Cance
 
     One of two heads has all of the cotangent.
     """
-    case = named(len(terms), 1, 2, D, D, 1, regime="cancelling", **facts)
-    cotangent = [[[term] * D, [0.0] * D] for term in terms]
-    values = {"q": [[[0.0] * D] * 2] * len(terms), "kv": [[1.0] * D], "topk_idxs": [[0]] * len(terms)}
-    return Cancellation(name, case, {**values, "d_out": cotangent}, {"d_kv": [[sum(terms)] * D]})
+    case = named(len(terms), 1, 2, D, D, 1, sink="none", regime="cancelling", **facts)
+    size, exact = (len(terms), 2, D), torch.float64
+    cotangent = torch.tensor([[term, 0.0] for term in terms], dtype=exact)[..., None].expand(size)
+    values = {"q": torch.zeros(size, dtype=exact), "kv": torch.ones(1, D, dtype=exact), "d_out": cotangent}
+    return Cancellation(name, case, values, {"d_kv": torch.full((1, D), sum(terms), dtype=exact)})
 
 
 # Terms of both signs over six decades (20 binary orders), of which the smallest is left.

@@ -155,7 +155,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         return
     from numcheck.plugin.items import generate
 
-    items += generate(session, state.settings.specs, state.session)
+    # Mutants take as long as all else together, so they are made only for who asks for this mark.
+    mutants = "faults" in (config.option.markexpr or "")
+    items += generate(session, state.settings.specs, state.session, mutants)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -173,6 +175,7 @@ class Judge(Protocol):
 
 
 Catch = Callable[["Fault"], None]
+Kill = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
@@ -195,6 +198,12 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 def catch(request: pytest.FixtureRequest) -> Catch:
     """catch(fault): fail the running test where the law that a declared fault names does not catch it."""
     return _asked(request.config).caught
+
+
+@pytest.fixture(scope="session")
+def kill(request: pytest.FixtureRequest) -> Kill:
+    """kill(spec, function=""): fail the running test where a source mutant of a kernel survives without a reason."""
+    return _asked(request.config).killed
 
 
 def _asked(config: pytest.Config) -> Session:

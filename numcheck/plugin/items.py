@@ -35,13 +35,14 @@ class Generated(pytest.Item):
 class Source(pytest.Collector):
     """One --numcheck-specs, as the parent of its tests."""
 
-    def __init__(self, *, source: str, judging: Session, **node: Any) -> None:
+    def __init__(self, *, source: str, judging: Session, mutants: bool, **node: Any) -> None:
         super().__init__(**node)
-        self.source, self.judging = source, judging
+        self.source, self.judging, self.mutants = source, judging, mutants
 
     def collect(self) -> Iterator[pytest.Item]:
         """One test for each kernel and law that speaks of it, each declared fault, and each oracle."""
         from numcheck.laws import LAWS
+        from numcheck.plugin.scoring import mutable
 
         specs = load(self.source)
         for law in LAWS:
@@ -50,6 +51,10 @@ class Source(pytest.Collector):
                     yield self._test(f"{law.name}[{spec.name}]", self._judging(law.name, spec), law.name)
         for fault in faults(self.source):
             yield self._test(f"faults[{fault.spec.name}]", partial(self.judging.caught, fault), "faults")
+        for spec in specs if self.mutants else ():
+            for function in mutable(spec, self.judging.device):
+                body = partial(self.judging.killed, spec, function)
+                yield self._test(f"mutants[{spec.name}:{function}]", body, "faults")
         for oracle in {id(spec.oracle): spec.oracle for spec in specs}.values():
             yield self._test(f"certificate[{oracle.name}]", partial(self.judging.certify, oracle))
 
@@ -66,10 +71,14 @@ def _kept(source: str) -> list[Path]:
     return [own, own.parent / "properties"] if own else []
 
 
-def generate(session: pytest.Session, sources: tuple[str, ...], judging: Session) -> list[pytest.Item]:
-    """The tests of all sources, in their order."""
+def generate(
+    session: pytest.Session, sources: tuple[str, ...], judging: Session, mutants: bool = False
+) -> list[pytest.Item]:
+    """The tests of all sources, in their order; mutants: one more for each function of each kernel."""
     found: list[pytest.Item] = []
     for source in sources:
-        parent = Source.from_parent(session, name=source, nodeid=source, source=source, judging=judging)
+        parent = Source.from_parent(
+            session, name=source, nodeid=source, source=source, judging=judging, mutants=mutants
+        )
         found += session.genitems(parent)
     return found

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numcheck.explore import Missing, Outcome
     from numcheck.laws.law import Law
     from numcheck.oracle import Oracle
+    from numcheck.score import Scorer
     from numcheck.shrink import Finding
 
 # What a kernel may not decide of its own test. A plain failure may pass: pytest's time limits raise it.
@@ -42,6 +43,7 @@ class Session:
     seed: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     item: pytest.Item | None = None
+    scorer: Scorer | None = None
     described: set[str] = field(default_factory=set)
     promised: list[KernelSpec] = field(default_factory=list)
 
@@ -76,18 +78,16 @@ class Session:
 
     def caught(self, fault: Fault) -> None:
         """Fail the running test where the law that `fault` names does not catch it: a SURVIVOR."""
-        from numcheck.explore import explore
+        from numcheck.plugin.scoring import caught
 
-        profile = self.profile.on(self.device)
-        outcome = explore(named(fault.law), fault.spec, profile, seed=self.seed)
-        if outcome.status == Status.UNAVAILABLE:
-            pytest.skip(f"UNAVAILABLE: {outcome.reason}")
-        if outcome.status.held:
-            pytest.fail(
-                f"SURVIVOR: {fault.spec.name} is broken ({fault.doc}), yet {fault.law} says {outcome.status.name} "
-                f"after {outcome.judged} Cases",
-                pytrace=False,
-            )
+        named(fault.law)
+        caught(self, fault)
+
+    def killed(self, spec: KernelSpec, function: str = "") -> None:
+        """Fail the running test where a source mutant of `spec` survives; of one function alone, where it is named."""
+        from numcheck.plugin.scoring import killed
+
+        killed(self, spec, function)
 
     def certify(self, oracle: Oracle) -> None:
         """Fail the running test where an oracle differs from its mpmath twin; skip it where it has none."""
@@ -124,7 +124,7 @@ class Session:
         profile, writer = self.profile.on(self.device), self.writer
         if writer is None:
             return explore(law, spec, profile, regressions=regressions, seed=self.seed)
-        self._describe(writer, spec, source)
+        self.describe(writer, spec, source)
         seconds: dict[Case, Mapping[str, float]] = {}
 
         def emit(case: Case, verdict: Verdict, phase: str) -> None:
@@ -140,7 +140,7 @@ class Session:
             writer.unavailable(source, spec.name, law.name, missing.reason, missing.needs)
         return outcome
 
-    def _describe(self, writer: Writer, spec: KernelSpec, source: str) -> None:
+    def describe(self, writer: Writer, spec: KernelSpec, source: str) -> None:
         """Record the Environment, an oracle's certificate and a kernel's promise, each once; torch is loaded by now."""
         from numcheck.certify import certify
         from numcheck.declared import declared

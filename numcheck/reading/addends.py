@@ -7,6 +7,7 @@ for the addresses that are asked for. Everything is FP64, but for the index.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -163,6 +164,49 @@ class Scattered:
     @property
     def _width(self) -> int:
         return math.prod(self.terms.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The terms of one sum over a batch that was read slice by slice, each slice's after those before."""
+
+    links: tuple[Addends, ...]
+
+    @property
+    def most(self) -> int:
+        return sum(link.most for link in self.links)
+
+    @property
+    def addresses(self) -> int:
+        return self.links[0].addresses
+
+    def rows(self, limit: int) -> Tensor:
+        return torch.cat([link.rows(limit) for link in self.links], -1)
+
+    def size(self) -> Tensor:
+        return torch.stack([link.size() for link in self.links]).sum(0)
+
+
+def chained(links: Sequence[Addends]) -> Addends:
+    """The addends of a sum over a batch from those of its slices."""
+    if len(links) == 1:
+        return links[0]
+    scattered = [link for link in links if isinstance(link, Scattered)]
+    if len(scattered) < len(links):
+        return Chain(tuple(links))
+    # Which rows are busy, all slices together say; their terms are in order as one scatter of them all.
+    terms, index = (torch.cat([getattr(link, name) for link in scattered]) for name in ("terms", "index"))
+    return Scattered(terms, index, scattered[0].height, scattered[0].onto)
+
+
+def thinned(addends: Addends, columns: int) -> Addends:
+    """The same of a scatter with at most so many columns of its terms, spread evenly; other addends as they are."""
+    if not isinstance(addends, Scattered):
+        return addends
+    terms = addends.terms.reshape(addends.terms.shape[0], -1)
+    kept = spaced(terms.shape[1], columns, terms.device)
+    onto = None if addends.onto is None else addends.onto.reshape(addends.height, -1)[:, kept]
+    return Scattered(terms[:, kept], addends.index, addends.height, onto)
 
 
 def added(terms: Tensor, index: Tensor, rows: int) -> Tensor:

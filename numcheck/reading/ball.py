@@ -21,6 +21,8 @@ from numcheck.errors import Refused
 from numcheck.ulp import round_to
 
 FP64_UNIT = 2.0**-53
+# A radius is enlarged by more than the FP64 errors of the few operations that make it.
+OUTWARD = 1 + 4 * FP64_UNIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +172,7 @@ class Ball:
 
 def outward(radius: Tensor) -> Tensor:
     """`radius` enlarged by more than the FP64 error of the subtraction that made it."""
-    return radius * (1 + 4 * FP64_UNIT)
+    return radius * OUTWARD
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -15,10 +15,10 @@ from torch import Tensor
 from numcheck.contract import Policy, Rounding
 from numcheck.errors import Refused
 from numcheck.reading.addends import Addends, Listed, Product, Scattered, added
-from numcheck.reading.ball import Ball, outward
+from numcheck.reading.ball import OUTWARD, Ball
 from numcheck.reading.enclosure import ball_of, known
 from numcheck.reading.pieces import Pieces
-from numcheck.reading.tree import growths, last
+from numcheck.reading.tree import exact_in_any_order, growths, last
 from numcheck.ulp import format_of, unit_roundoff
 
 # Point name of a total's single terms.
@@ -190,18 +190,22 @@ class Radius(Declared):
     def _add(self, name: str, terms: Any, dim: Dims) -> Any:
         ball = ball_of(terms)
         count = ball.value.new_tensor(float(term_count(ball, dim)))
-        return self._summed(name, ball.value.sum(dim), ball.radius.sum(dim), ball.bound.sum(dim), count, ball.unit)
+        size, how = ball.bound.sum(dim), self.policy.sum_of(name)
+        whole = self.pieces is None or name not in self.pieces.names
+        if whole and how.dot == "ieee" and not bool(ball.radius.any()):
+            # Exact terms whose sum rounds in no order: what is compared with it (a clamp) has one answer.
+            size = size.masked_fill(exact_in_any_order(last(ball.value, dim), how), 0.0)
+        return self._summed(name, ball.value.sum(dim), ball.radius.sum(dim), size, count, ball.unit)
 
     def _multiply(self, name: str, a: Any, b: Any, onto: Any) -> Any:
         a, b = ball_of(a), ball_of(b)
         value, size = a.value @ b.value, a.bound @ b.bound
-        radius = size.new_zeros(()).expand(size.shape)
+        how = self.policy.sum_of(name)
+        radius = size * (unit_roundoff(how.dtype) if how.products else 0.0)
         if not b.sure:
-            radius = radius + a.value.abs() @ b.radius
+            radius += a.value.abs() @ b.radius
         if not a.sure:
-            radius = radius + a.radius @ b.bound
-        if self.policy.sum_of(name).products:
-            radius = radius + size * unit_roundoff(self.policy.sum_of(name).dtype)
+            radius += a.radius @ b.bound
         count = value.new_tensor(float(a.shape[-1]))
         return self._summed(name, *_begun(onto, value, radius, size, count), max(a.unit, b.unit))
 
@@ -221,10 +225,16 @@ class Radius(Declared):
         return self._grown(name, value, radius, size, count, unit)
 
     def _grown(self, name: str, value: Tensor, radius: Tensor, size: Tensor, count: Tensor, unit: float) -> Ball:
-        grown = growths(self.policy.sum_of(name), count) * size
-        # No growth, however large, makes anything of terms that are all zero.
-        radius = radius + torch.where(size > 0, grown, 0.0)
-        return Ball(value, known(value, outward(radius)), unit)
+        grown = growths(self.policy.sum_of(name), count)
+        # In place where that can be, since sums may be as large as memory allows; an expanded zero cannot.
+        radius = radius.clone() if 0 in radius.stride() else radius
+        if bool(torch.isfinite(grown).all()):
+            radius.addcmul_(size, grown)
+        else:
+            # No growth, however large, makes anything of terms that are all zero.
+            radius += torch.where(size > 0, grown * size, 0.0)
+        radius.mul_(OUTWARD)
+        return Ball(value, radius if bool(torch.isfinite(radius.sum())) else known(value, radius), unit)
 
 
 def _begun(

@@ -30,7 +30,7 @@ EXACT = 2**18
 # Terms made to find how much of the model's variance there is, at a few dozen addresses of a few hundred terms.
 SAMPLED = 2**16
 # Parts that a chain is cut into, of at least so many terms; partial sums between two cuts are taken in any order.
-GROUPS, SHORTEST = 8, 32
+GROUPS, SHORTEST = 4, 64
 # Where more than this share of the sampled addresses round nowhere, exactness is looked for address by address: of
 # data that rounds at all, few sums of a few dozen terms round nowhere.
 QUIET = 0.25
@@ -38,14 +38,32 @@ QUIET = 0.25
 NEAREST = 1 / (8 * math.log(2))
 TRUNCATED = 1 / (2 * math.log(2))
 
+# Factors with fewer zeros than this leaves have as good as none.
+DENSE = 0.99
+# Sampled addresses that round, from which on a scale found in one slice of a batch holds for those after it.
+SEEN = 16
+
 Spread = tuple[Tensor | None, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What sampled addresses showed of a model: exact variance and exact mean, each over the model's."""
+
+    variance: float
+    mean: float
+
+
+# By the name of a sum: kept from slice to slice of a batch, whose rows are alike.
+Scales = dict[str, Scale]
 
 
 @dataclass(frozen=True)
 class _Group:
     """Terms of one stretch of a sum, address by address: how many (zeros not counted), their sum and sum of squares.
 
-    count: of a shape that broadcasts to the sum's, since it is often the same for a whole row.
+    count: of a shape that broadcasts to the sum's, since it is often the same for a whole row; one number on the CPU
+    where it is the same everywhere.
     """
 
     count: Tensor
@@ -57,21 +75,23 @@ class _Group:
 class _Weights:
     """What a group's partial sums add up to: before^2 * bb + before * total * bt + total^2 * tt + squares * q.
 
-    And themselves, not squared: before * sb + total * st. Each broadcasts to the sum's shape.
+    And themselves, not squared: before * sb + total * st. Each is a number, or broadcasts to the sum's shape.
     """
 
-    bb: Tensor
-    bt: Tensor
-    tt: Tensor
-    q: Tensor
-    sb: Tensor
-    st: Tensor
+    bb: Tensor | float
+    bt: Tensor | float
+    tt: Tensor | float
+    q: Tensor | float
+    sb: Tensor | float
+    st: Tensor | float
 
 
-def product_spread(a: Tensor, b: Tensor, how: Sum, onto: Tensor | None = None) -> Spread:
+def product_spread(
+    a: Tensor, b: Tensor, how: Sum, onto: Tensor | None = None, scales: Scales | None = None, name: str = ""
+) -> Spread:
     """Mean and standard deviation of the error of a @ b added by the declared tree; None where it is zero everywhere.
 
-    tf32 inputs are not counted: they round before the product.
+    tf32 inputs are not counted: they round before the product. scales: what was found of `name` before.
     """
     how, terms = replace(how, dot="ieee"), Product(a, b, onto)
     if how.dtype == "fp64" or terms.addresses * a.shape[-1] == 0:
@@ -81,15 +101,18 @@ def product_spread(a: Tensor, b: Tensor, how: Sum, onto: Tensor | None = None) -
         return _shaped(spread(terms.at(every), how), terms.shape)
     model = _Model(how, terms.shape, a)
     model.walk(_product_groups(a, b, how), onto)
-    flat = spaced(terms.addresses, max(1, SAMPLED // terms.most), a.device)
+
+    def sampled() -> tuple[Tensor, Spread]:
+        flat = spaced(terms.addresses, max(1, SAMPLED // terms.most), a.device)
+        return flat, spread(terms.at(flat), how)
 
     def low() -> Tensor:
         return _with_onto(lowest_bit(a, -1).unsqueeze(-1) * lowest_bit(b, -2).unsqueeze(-2), onto)
 
-    return model.spread(flat, spread(terms.at(flat), how), terms, low)
+    return model.spread(sampled, terms, low, scales, name)
 
 
-def scatter_spread(terms: Scattered, how: Sum) -> Spread:
+def scatter_spread(terms: Scattered, how: Sum, scales: Scales | None = None, name: str = "") -> Spread:
     """Mean and standard deviation of the error of a scatter, each address added by the declared tree of its terms."""
     most = terms.most
     if how.dtype == "fp64" or terms.addresses * terms.index.numel() * most == 0:
@@ -101,15 +124,18 @@ def scatter_spread(terms: Scattered, how: Sum) -> Spread:
         return _shaped(spread(terms.at(rows, torch.arange(width, device=rows.device)), how), shape)
     model = _Model(how, shape, terms.terms)
     model.walk(_scatter_groups(terms, how), terms.onto)
-    # Rows at random would mostly have few terms, where most of the error is in rows of many.
-    columns = spaced(width, max(1, int(math.sqrt(SAMPLED // most))), rows.device)
-    busy = torch.argsort(terms.counts, descending=True, stable=True)[: max(1, SAMPLED // (most * columns.numel()))]
-    flat = (busy[:, None] * width + columns[None, :]).flatten()
+
+    def sampled() -> tuple[Tensor, Spread]:
+        # Rows at random would mostly have few terms, where most of the error is in rows of many.
+        columns = spaced(width, max(1, int(math.sqrt(SAMPLED // most))), rows.device)
+        busy = torch.argsort(terms.counts, descending=True, stable=True)[: max(1, SAMPLED // (most * columns.numel()))]
+        flat = (busy[:, None] * width + columns[None, :]).flatten()
+        return flat, spread(terms.at(busy, columns).flatten(0, 1), how)
 
     def low() -> Tensor:
         return _with_onto(_scattered_low(terms), terms.onto)
 
-    return model.spread(flat, spread(terms.at(busy, columns).flatten(0, 1), how), terms, low)
+    return model.spread(sampled, terms, low, scales, name)
 
 
 class _Model:
@@ -122,52 +148,83 @@ class _Model:
 
     def walk(self, groups: Iterator[_Group], onto: Tensor | None) -> None:
         """Add up what every group's partial sums come to, each group after the sum of those before it."""
-        before = torch.zeros_like(self.squares) if onto is None else onto.expand(self.squares.shape).clone()
+        before = None if onto is None else onto.expand(self.squares.shape).clone()
         begun_at: Tensor | bool = onto is not None
         for group in groups:
             w = _weights(self.how, group.count, begun_at)
-            self.squares += (before * w.bb).addcmul_(group.total, w.bt).mul_(before)
-            self.squares += (group.total * w.tt).mul_(group.total).addcmul_(group.squares, w.q)
+            if before is not None:
+                self.squares += _plus(before * w.bb, group.total, w.bt).mul_(before)
+            self.squares += _plus((group.total * w.tt).mul_(group.total), group.squares, w.q)
             if self.sums is not None:
-                self.sums.addcmul_(before, w.sb).addcmul_(group.total, w.st)
-            before += group.total
+                _plus(self.sums, group.total, w.st)
+                self.sums += 0.0 if before is None else before * w.sb
+            before = group.total if before is None else before.add_(group.total)
             begun_at = begun_at | (group.count > 0)
 
-    def spread(self, flat: Tensor, exact: Spread, terms: Addends, low: Callable[[], Tensor]) -> Spread:
-        """The model's mean and deviation, scaled by what the addresses `flat` show exactly.
+    def spread(
+        self,
+        sampled: Callable[[], tuple[Tensor, Spread]],
+        terms: Addends,
+        low: Callable[[], Tensor],
+        scales: Scales | None,
+        name: str,
+    ) -> Spread:
+        """The model's mean and deviation, scaled by what some addresses show exactly.
 
-        low: the lowest bit of the terms of each address, which is asked for where many of those addresses are exact.
+        sampled: some addresses, and their exact spread. low: the lowest bit of the terms of each address, which is
+        asked for where many of those addresses are exact. scales: what is already known of `name`, and goes in.
         """
         unit = unit_roundoff(self.how.dtype)
         variance = self.squares.clamp_(min=0.0).mul_(NEAREST * unit**2)
         mean = None if self.sums is None else self.sums * (-TRUNCATED * unit)
-        sampled = variance.reshape(-1)[flat]
-        found = torch.zeros_like(sampled) if exact[1] is None else exact[1].square()
-        if bool(((found == 0) & (sampled > 0)).sum() > QUIET * (sampled > 0).sum()):
-            # Every partial sum in any order is a multiple of the terms' lowest bit; below 2^precision of it all are
-            # exact.
-            sure = terms.size() <= 2.0 ** format_of(self.how.dtype).precision * low()
-            variance.masked_fill_(sure, 0.0)
-            mean = None if mean is None else mean.masked_fill_(sure, 0.0)
-            sampled = variance.reshape(-1)[flat]
-        share = _ratio(found, sampled, flat.numel())
+        scale = None if scales is None else scales.get(name)
+        if scale is None:
+            flat, exact = sampled()
+            if _quiet(variance, flat, exact):
+                # Every partial sum in any order is a multiple of the terms' lowest bit, and exact up to 2^precision
+                # of it.
+                sure = terms.size() <= 2.0 ** format_of(self.how.dtype).precision * low()
+                variance.masked_fill_(sure, 0.0)
+                mean = None if mean is None else mean.masked_fill_(sure, 0.0)
+            elif scales is not None and int((variance.reshape(-1)[flat] > 0).sum()) >= SEEN:
+                scales[name] = _scale(variance, mean, flat, exact)
+            scale = _scale(variance, mean, flat, exact)
         if mean is not None:
-            foretold = mean.reshape(-1)[flat]
-            shown = torch.zeros_like(foretold) if exact[0] is None else exact[0]
-            mean *= float((shown * foretold).sum()) / max(float(foretold.square().sum()), 1e-300)
-        deviation = variance.mul_(share).masked_fill_(~torch.isfinite(variance), 0.0).sqrt_()
+            mean *= scale.mean
+        # A sum of what is not finite has no spread: it is what it is.
+        deviation = variance.mul_(scale.variance).nan_to_num_(0.0, 0.0, 0.0).sqrt_()
         return _none_if_zero(mean), _none_if_zero(deviation)
 
 
-def _ratio(found: Tensor, model: Tensor, count: int) -> float:
-    """The mean of found / model over sampled addresses that may round.
+def _plus(into: Tensor, x: Tensor, weight: Tensor | float) -> Tensor:
+    """`into` with x * weight added in place."""
+    return into.add_(x, alpha=weight) if isinstance(weight, float) else into.addcmul_(x, weight)
 
-    Where none of them does, it is as if one address in twice as many did: not seen is not proven.
+
+def _shown(exact: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if exact is None else exact
+
+
+def _quiet(variance: Tensor, flat: Tensor, exact: Spread) -> bool:
+    """Whether many of the sampled addresses that might round do not."""
+    model = variance.reshape(-1)[flat]
+    found, may = _shown(exact[1], model), model > 0
+    return bool((may & (found == 0)).sum() > QUIET * may.sum())
+
+
+def _scale(variance: Tensor, mean: Tensor | None, flat: Tensor, exact: Spread) -> Scale:
+    """The mean of exact over model variance, over the sampled addresses that may round; of the means, the best fit.
+
+    Where none of them rounds, it is as if one address in twice as many did: not seen is not proven.
     """
-    may = model > 0
-    if not bool(may.any()):
-        return 1.0
-    return max(float((found[may] / model[may]).mean()), 1 / (2 * count))
+    model = variance.reshape(-1)[flat]
+    may, found = model > 0, _shown(exact[1], model).square()
+    share = float((found[may] / model[may]).mean()) if bool(may.any()) else 1.0
+    lean = 1.0
+    if mean is not None:
+        foretold = mean.reshape(-1)[flat]
+        lean = float((_shown(exact[0], foretold) * foretold).sum()) / max(float(foretold.square().sum()), 1e-300)
+    return Scale(max(share, 1 / (2 * flat.numel())), lean)
 
 
 def _weights(how: Sum, count: Tensor, begun_at: Tensor | bool) -> _Weights:
@@ -195,7 +252,8 @@ def _weights(how: Sum, count: Tensor, begun_at: Tensor | bool) -> _Weights:
         share = inside + half - first * size / count.clamp(min=1.0)
         extra = inside_pairs + curve - first * size * (size - 1) / pairs
         bb, bt, tt, sb, st = steps, 2 * half, torch.zeros_like(count), steps, share
-    return _Weights(bb, bt, tt + extra, share - extra + float(how.products), sb, st)
+    weights = (bb, bt, tt + extra, share - extra + float(how.products), sb, st)
+    return _Weights(*(w if w.ndim else w.item() for w in weights))
 
 
 def _inside(block: int, count: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,14 +268,23 @@ def _inside(block: int, count: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _product_groups(a: Tensor, b: Tensor, how: Sum) -> Iterator[_Group]:
-    """Stretches of k, blocks kept whole. Zeros are counted row by row and column by column: an upper bound."""
+    """Stretches of k, blocks kept whole."""
     for part in _stretches(a.shape[-1], how):
         left, right = a[..., part], b[..., part, :]
-        rows = (left != 0).sum(-1, dtype=a.dtype).unsqueeze(-1)
-        columns = (right != 0).sum(-2, dtype=a.dtype).unsqueeze(-2)
-        # Most often one factor has no zeros, and then the other's counts are all there is to know.
-        full = bool((columns == left.shape[-1]).all())
-        yield _Group(rows if full else torch.minimum(rows, columns), left @ right, left.square() @ right.square())
+        yield _Group(_nonzero(left, right), left @ right, left.square() @ right.square())
+
+
+def _nonzero(left: Tensor, right: Tensor) -> Tensor:
+    """Upper bounds of the terms that are not zero: counted row by row, or column by column where that is fewer.
+
+    One number for all where hardly any are zero.
+    """
+    rows = (left != 0).sum(-1, dtype=left.dtype).unsqueeze(-1)
+    columns = (right != 0).sum(-2, dtype=left.dtype).unsqueeze(-2)
+    means = torch.stack([rows.mean(), columns.mean()]).tolist()
+    if min(means) >= DENSE * left.shape[-1]:
+        return torch.tensor(min(means), dtype=torch.float64)
+    return rows if means[0] <= means[1] else columns
 
 
 def _scatter_groups(terms: Scattered, how: Sum) -> Iterator[_Group]:

@@ -95,13 +95,17 @@ def parts(
     rows: int | None = None,
     device: str = "cpu",
     radius: bool = True,
+    forward: bool = True,
 ) -> Iterator[Part]:
     """The readings of `sample` in parts: stretches of `rows` rows, then the outputs that are sums over all of them.
 
-    saved: the kernel's saved outputs, as they are. Raises InvalidSpec where rows are asked for of a problem that has
-    to be read whole, or where a partial output is no named sum.
+    saved: the kernel's saved outputs, as they are. forward: False where only gradients are wanted; then the forward is
+    left out as long as it saves nothing that `saved` lacks.
+    Raises InvalidSpec where rows are asked for of a problem that has to be read whole, or where a partial output is no
+    named sum.
     """
-    given = _Readers(oracle, policy, sample, draws, jitters, radius, saved, device)
+    needed = set(oracle.saved_for(sample.case)) - set(saved or ())
+    given = _Readers(oracle, policy, sample, draws, jitters, radius, saved, device, forward or bool(needed))
     batch = sample.case[oracle.batch] if oracle.batch else 0
     reason = whole_because(oracle, sample.case)
     if rows is None:
@@ -140,8 +144,10 @@ class _Readers:
         radius: bool,
         saved: Mapping[str, Tensor] | None,
         device: str,
+        forward: bool,
     ) -> None:
         self.oracle, self.sample, self.saved, self.device = oracle, sample, saved, device
+        self.forward = forward
         seed = int(sample.case.key, 16)
         self.truth, self.emulation = Truth(), Emulation(policy, shared={})
         self.noise = [Noise(policy, seed + k) for k in range(draws)]
@@ -157,16 +163,20 @@ class _Readers:
         every = (self.truth, self.emulation, *self.noise, *self.jitters, self.bare)
         for reading in (*every, *([self.radius] if self.radius else [])):
             reading.pieces = Pieces(frozenset(self.oracle.partial))
+        self.emulation.scales = {}
 
     def slice(self, start: int, stop: int) -> Part:
         """The readings of some rows, all of them where the Sample is not divided."""
+        for reading in (self.emulation, *self.noise, *self.jitters):
+            # What the slice before shared is as large as its largest tensors.
+            reading.begin({})
         exact = self._exact(start, stop)
         saved = self._saved(start, stop)
 
         def read(reading: Truth, shared: Shared | None = None) -> Results:
             if isinstance(reading, Spreading):
                 reading.begin(shared)
-            return self._kept(reading, walk(self.oracle, reading, exact, saved))
+            return self._kept(reading, walk(self.oracle, reading, exact, saved, self.forward))
 
         truth = read(self.truth)
         self._check(truth, stop - start)
@@ -189,12 +199,13 @@ class _Readers:
         return self._part(0, truth, read, _held(read(self.bare)) if self.unnamed else {})
 
     def _part(self, start: int, truth: Results, read: Any, shared: Shared) -> Part:
-        emulation = read(self.emulation, shared)
+        # The worst case first, which needs the most memory, while nothing is shared yet.
+        worst = read(self.radius) if self.radius else None
         return Part(
             start,
             truth,
-            emulation,
-            read(self.radius) if self.radius else None,
+            read(self.emulation, shared),
+            worst,
             (read(reading, shared) for reading in self.noise),
             (read(reading, shared) for reading in self.jitters),
         )
@@ -224,9 +235,14 @@ class _Readers:
     def _check(self, truth: Results, rows: int) -> None:
         """The shapes of a slice's truth, or of what is settled."""
         oracle, case = self.oracle, self.sample.case
-        wanted = {o.name: o.shape(case) for o in oracle.results_for(case)}
+        results = oracle.results_for(case) if self.forward else oracle.gradients_for(case)
+        wanted = {o.name: o.shape(case) for o in results}
         if self.divided:
             partial = set(oracle.partial)
+            kept = self.truth.pieces.before if self.truth.pieces else {}
+            missing = [n for n in wanted if n in partial and n not in kept]
+            if missing:
+                raise InvalidSpec(f"oracle {oracle.name}: it returned no {', '.join(missing)} for {case.line()}")
             wanted = {
                 n: s if n in partial else (rows, *s[1:]) for n, s in wanted.items() if (n in partial) == (rows == 0)
             }

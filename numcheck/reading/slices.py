@@ -6,6 +6,7 @@ Rows of a batch do not depend on each other (Oracle.batch says so), and what is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -20,9 +21,11 @@ from numcheck.reading.kinds import Truth
 from numcheck.reading.pieces import Pieces
 from numcheck.reading.walk import walk
 
-# Elements of the largest tensor that one slice may make: a reading keeps about a dozen of that size alive, which is
-# some 400 MB on the CPU and 6 GB on a GPU.
-ELEMENTS = {"cpu": 2**22, "cuda": 2**26}
+# Elements of the largest tensor that one slice may make: a worst case keeps about a dozen of that size alive, which is
+# some 200 MB on the CPU and 5 GB on a GPU.
+ELEMENTS = {"cpu": 2**21, "cuda": 3 * 2**24}
+# Below so many elements, were all sizes in one tensor, a slice is not worth weighing: no tensor has each size twice.
+WEIGHED = 2**25
 
 
 class Given(Protocol):
@@ -78,7 +81,7 @@ def rows_that_fit(oracle: Oracle, given: Given, device: str) -> int:
     The whole batch too where what the oracle says is a sum over it is no named sum, so that it cannot be divided.
     """
     batch = given.case[oracle.batch]
-    if batch < 2 or whole_because(oracle, given.case):
+    if batch < 2 or math.prod(size for _, size in given.case.sizes) <= WEIGHED or whole_because(oracle, given.case):
         return batch
     reading = Truth()
     reading.pieces = Pieces(frozenset(oracle.partial))

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from numcheck.contract import Policy, Rounding
 from numcheck.reading.addends import Scattered, begun
-from numcheck.reading.draws import Draws
+from numcheck.reading.draws import Draws, compact
 from numcheck.reading.kinds import Declared, Dims, merged, term_count
-from numcheck.reading.large import Spread, product_spread, scatter_spread
+from numcheck.reading.large import Scales, Spread, product_spread, scatter_spread
 from numcheck.reading.tree import replay, replays, spread, tf32_step
 from numcheck.ulp import disturbance, round_to
 
@@ -31,6 +31,8 @@ class Spreading(Declared):
     def __init__(self, policy: Policy, seed: int, shared: Shared | None = None) -> None:
         super().__init__(policy)
         self.seed, self.shared = seed, shared if shared is not None else {}
+        # What large sums showed of themselves, kept from slice to slice; None where there is but one.
+        self.scales: Scales | None = None
         self.start()
 
     def start(self) -> None:
@@ -55,7 +57,8 @@ class Spreading(Declared):
         self._calls[kind, name] = count + 1
         key = (kind, name, count)
         if key not in self.shared:
-            self.shared[key] = found()
+            mean, deviation = found()
+            self.shared[key] = (mean, None if deviation is None else compact(deviation))
         return self.shared[key]
 
     def _step(self, name: str, value: Tensor, rounding: Rounding) -> Tensor | None:
@@ -83,15 +86,15 @@ class Spreading(Declared):
 
     def _spread_of_product(self, name: str, a: Tensor, b: Tensor, onto: Tensor | None) -> Spread:
         """The same of a matrix product; inputs that round to tf32 are not part of it."""
-        start = self._before(name)
-        how = self.policy.sum_of(name)
-        return self._known("total", name, lambda: product_spread(a, b, how, onto if start is None else start))
+        start, how = self._before(name), self.policy.sum_of(name)
+        first = onto if start is None else start
+        return self._known("total", name, lambda: product_spread(a, b, how, first, self.scales, name))
 
     def _spread_of_scatter(self, name: str, terms: Scattered) -> Spread:
         start = self._before(name)
         how = self.policy.sum_of(name)
         terms = terms if start is None else replace(terms, onto=start)
-        return self._known("total", name, lambda: scatter_spread(terms, how))
+        return self._known("total", name, lambda: scatter_spread(terms, how, self.scales, name))
 
     def _inputs(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """The factors of a matrix product as it takes them: each element off by up to half a tf32 ulp, if at all.
@@ -107,11 +110,12 @@ class Spreading(Declared):
         return x if step is None else x + self._uniform(step)
 
     def _disturb(self, total: Tensor, spread: Spread) -> Tensor:
+        """A sum just made, disturbed in place."""
         mean, deviation = spread
         if mean is not None:
-            total = total + mean
+            total += mean
         if deviation is not None:
-            total = torch.addcmul(total, self._draws.normal(deviation), deviation)
+            total += self._draws.normal(deviation).mul_(deviation)
         return total
 
     def _made(self, total: Tensor) -> Tensor:

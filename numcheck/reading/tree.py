@@ -18,8 +18,8 @@ from numcheck.ulp import disturbance, format_of, round_to, ulp, unit_roundoff
 REPLAYED = 32
 # A tf32 input keeps 11 significant bits, so a product of two keeps 22; its rounding is 2^-11 relative.
 TF32_PRECISION = 11
-# Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache.
-CHUNK = 2**14
+# Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache, or fill a GPU with work.
+CHUNK = {"cpu": 2**14, "cuda": 2**23}
 
 
 def last(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
@@ -63,7 +63,7 @@ def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
     shape, count = terms.shape[:-1], terms.shape[-1]
     if how.dtype == "fp64" or terms.numel() == 0:
         return None, None
-    rows = torch.split(terms.reshape(-1, count), max(1, CHUNK // count))
+    rows = torch.split(terms.reshape(-1, count), max(1, CHUNK[terms.device.type] // count))
     means, variances = zip(*(_moments(part, how) for part in rows), strict=True)
     mean, variance = torch.cat(means).reshape(shape), torch.cat(variances).reshape(shape)
     # A sum of what is not finite has no spread: it is what it is.
@@ -84,8 +84,9 @@ def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
     else:
         # The first addend of a fused chain is a plain product: the partial sum that it makes rounds too.
         mean, variance = _count(mean, variance, terms[..., :1], how)
+    alike = _alike(terms, how)
     for partial in _partials(terms, how):
-        mean, variance = _count(mean, variance, partial, how)
+        mean, variance = _count(mean, variance, partial, how, alike)
     if how.tree != "sequential" or how.block:
         variance = torch.maximum(variance, _unordered(terms, variance, how))
     return mean, variance
@@ -151,20 +152,38 @@ def _pairwise(terms: Tensor, how: Sum) -> tuple[list[Tensor], Tensor]:
     return levels, terms[..., 0]
 
 
-def _count(mean: Tensor, variance: Tensor, partial: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
+def _alike(terms: Tensor, how: Sum) -> Tensor | None:
+    """Which adds of a chain add the same term as the add before them; None where none does."""
+    if how.block or how.tree == "pairwise" or terms.shape[-1] < 3:
+        return None
+    alike = (terms[..., 2:] == terms[..., 1:-1]) & (terms[..., 2:] != 0)
+    return alike if bool(alike.any()) else None
+
+
+def _count(
+    mean: Tensor, variance: Tensor, partial: Tensor, how: Sum, alike: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     if how.rounding == "truncate":
         step = disturbance(partial, how.dtype, "truncate")
         return mean - (step * torch.sign(partial)).sum(-1) / 2, variance + (step**2).sum(-1) / 12
-    return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype)
+    return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype, alike)
 
 
-def _variance(x: Tensor, rounded: Tensor, dtype: str) -> Tensor:
-    """Variance of rounding each `x`, summed: `numcheck.ulp.disturbance` squared, of values that are rounded already."""
+def _variance(x: Tensor, rounded: Tensor, dtype: str, alike: Tensor | None = None) -> Tensor:
+    """Variance of rounding each `x`, summed: `numcheck.ulp.disturbance` squared, of values that are rounded already.
+
+    alike: which of them but the first come of adding the same term as the one before. On one grid that leaves the same
+    error each time, so that deviations add up where variances otherwise do.
+    """
     step, error = ulp(x, dtype), (x - rounded).abs_()
     certain = error + error == step
     exact = error == 0
     uniform = step.square_().mul_(1 / 12).masked_fill_(exact, 0.0)
-    return torch.where(certain, error.square_(), uniform).sum(-1)
+    each = torch.where(certain, error.square_(), uniform)
+    if alike is None:
+        return each.sum(-1)
+    run = torch.nn.functional.pad((~alike).cumsum(-1), (1, 0))
+    return torch.zeros_like(each).scatter_add_(-1, run, each.sqrt_()).square_().sum(-1)
 
 
 def _tf32_variance(terms: Tensor) -> Tensor:
@@ -181,15 +200,28 @@ def tf32_step(x: Tensor) -> Tensor:
 
 
 def _unordered(terms: Tensor, variance: Tensor, how: Sum) -> Tensor:
-    """A floor for trees whose order is not known: 0 where no order can round, else one rounding of the largest sum."""
-    quiet = variance == 0
-    if not bool(quiet.any()):
-        return variance
+    """A floor for trees whose order is not known: 0 where no order can round, else one rounding of the largest sum.
+
+    Where any order may be taken, the chain's own partial sums may be small by luck (1 - 1 + 2^-13, where another order
+    rounds 1 + 2^-13), so the floor holds for every sum; other trees need it only where theirs does not round.
+    """
     size = terms.abs().sum(-1)
-    form = format_of(how.dtype)
-    # All partial sums in any order are multiples of the terms' lowest bit; below 2^precision of it all are exact.
-    sure = size <= 2.0**form.precision * lowest_bit(terms)
-    return (ulp(size, how.dtype) ** 2 / 12).masked_fill_(sure | ~quiet | (size == 0), 0.0)
+    floor = ulp(size, how.dtype) ** 2 / 12
+    low = (variance < floor if how.tree == "any" else variance == 0) & (size > 0)
+    if not bool(low.any()):
+        return variance
+    return floor.masked_fill_(~low | exact_in_any_order(terms, how), 0.0)
+
+
+def exact_in_any_order(terms: Tensor, how: Sum) -> Tensor:
+    """Which sums over the last axis round in no order of their terms, taken as exact.
+
+    All partial sums are multiples of the terms' lowest bit; those up to 2^precision of it are exact.
+    """
+    size = terms.abs().sum(-1)
+    if terms.shape[-1] == 0:
+        return size == 0
+    return size <= 2.0 ** format_of(how.dtype).precision * lowest_bit(terms)
 
 
 def lowest_bit(terms: Tensor, dim: int = -1) -> Tensor:

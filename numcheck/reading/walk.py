@@ -28,10 +28,18 @@ def read(
     return {name: reading.leave(value) for name, value in walk(oracle, reading, exact, saved).items()}
 
 
-def walk(oracle: Oracle, reading: Any, exact: Mapping[str, Any], saved: Mapping[str, Tensor] | None) -> dict[str, Any]:
-    """`read` without its start and end: results as the reading's own numbers."""
+def walk(
+    oracle: Oracle,
+    reading: Any,
+    exact: Mapping[str, Any],
+    saved: Mapping[str, Tensor] | None,
+    forward: bool = True,
+) -> dict[str, Any]:
+    """`read` without its start and end: results as the reading's own numbers. forward: False for the VJP alone."""
     given = {name: reading.enter(v) if isinstance(v, Tensor) else v for name, v in exact.items()}
-    results = _declared(oracle, "forward", oracle.forward(reading, **oracle.for_forward(given)), oracle.outputs)
+    results: dict[str, Any] = {}
+    if forward:
+        results = _declared(oracle, "forward", oracle.forward(reading, **oracle.for_forward(given)), oracle.outputs)
     if oracle.gradients:
         kept = {name: reading.enter(t) for name, t in saved.items()} if saved else results
         if oracle.vjp is None:

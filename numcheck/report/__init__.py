@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numcheck.baseline import Baseline
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLES = ("style.css", "card.css", "print.css")
+SCRIPTS = ("page.js", "case.js", "find.js", "sort.js")
 
 
 def render_html(records: Records, base: Baseline | None = None) -> str:
@@ -27,13 +29,14 @@ def render_html(records: Records, base: Baseline | None = None) -> str:
 
     from numcheck.report.page import build
 
-    css = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    css, script = (_gathered(*names) for names in (STYLES, SCRIPTS))
+    page = build(records, base)
     return (
         _templates()
         .get_template("page.html")
         .render(
-            page=build(records, base),
+            page=page,
+            data=Markup(page.cases.data),
             css=Markup(css),
             script=Markup(script),
             policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(script)}'; base-uri 'none'; "
@@ -42,12 +45,24 @@ def render_html(records: Records, base: Baseline | None = None) -> str:
     )
 
 
-def render_markdown(records: Records, base: Baseline | None = None) -> str:
-    """The same content as Markdown; its first part is short enough for a comment on a pull request."""
+def render_markdown(records: Records, base: Baseline | None = None, brief: bool = False) -> str:
+    """The same content as Markdown. brief: only what fits a comment: answers, failures, what moved."""
     from numcheck.report.markdown import write
     from numcheck.report.page import build
 
-    return write(build(records, base))
+    return write(build(records, base), brief)
+
+
+def render_annotations(records: Records, base: Baseline | None = None) -> list[str]:
+    """Workflow commands of GitHub Actions, a line each: what failed, what fell, what was not run."""
+    from numcheck.report.annotations import lines
+    from numcheck.report.page import build
+
+    return lines(build(records, base))
+
+
+def _gathered(*names: str) -> str:
+    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in names)
 
 
 def _digest(text: str) -> str:
@@ -60,7 +75,8 @@ def _templates() -> Environment:
     """The templates, compiled once a process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from numcheck.report import failures, ledger, svg, text
+    from numcheck.record import replay_line
+    from numcheck.report import cases, failures, ledger, svg, text
 
     templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -72,6 +88,8 @@ def _templates() -> Environment:
     )
     templates.globals |= {
         "breakable": _breakable,
+        "case_key": cases.case_key,
+        "replay_line": replay_line,
         "count": text.count,
         "glyphs": text.GLYPHS,
         "rung_glyphs": text.RUNG_GLYPHS,

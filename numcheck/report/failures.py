@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from numcheck.record import Row, replay_line
+from numcheck.report.inputs import made
 from numcheck.report.text import anchor, facts_of, figure, number, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
@@ -64,6 +65,7 @@ class Failure:
     others: list[tuple[str, str]]
     pooled: bool = False
     anchor: str = ""
+    made: str = ""
 
 
 def failures(chosen: Selection) -> list[Failure]:
@@ -127,6 +129,7 @@ def _failure(bad: list[Judged], smaller: list[Judged], judged: int) -> Failure:
         first.row["phase"],
         _replay(told),
         [(short(j.row["case"]), _replay(j)) for j in others],
+        made=made(row["case"]),
     )
 
 

@@ -29,8 +29,8 @@ Points = dict[tuple[Kernel, Place], dict[tuple[str, str], list[shapes.Lowest]]]
 class Tally:
     """All that was seen of one gate of one output."""
 
-    held: list[float] = field(default_factory=list)
-    failed: list[float] = field(default_factory=list)
+    held: list[svg.Spot] = field(default_factory=list)
+    failed: list[svg.Spot] = field(default_factory=list)
     pooled: list[tuple[float, bool]] = field(default_factory=list)
     vacuous: int = 0
     cases: int = 0
@@ -49,7 +49,7 @@ class Tally:
     @property
     def least(self) -> float:
         """The lowest headroom, of a pooled figure too."""
-        return min([*self.held, *self.failed, *(h for h, _ in self.pooled)], default=math.inf)
+        return min((h for h, _ in (*self.held, *self.failed, *self.pooled)), default=math.inf)
 
     @property
     def broken(self) -> bool:
@@ -139,7 +139,7 @@ def tally(chosen: Selection) -> tuple[dict[GateKey, Tally], Points]:
     """Every gate by kernel, device, law, output and kind; each Case's lowest headroom by kernel, device and gate."""
     gates: dict[GateKey, Tally] = defaultdict(Tally)
     points: Points = defaultdict(lambda: defaultdict(list))
-    for judged in chosen.cases:
+    for at, judged in enumerate(chosen.cases):
         least: dict[str, float] = {}
         met: set[int] = set()
         for gate in judged.row["gates"]:
@@ -150,23 +150,24 @@ def tally(chosen: Selection) -> tuple[dict[GateKey, Tally], Points]:
             if gate.get("vacuous"):
                 into.vacuous += 1
                 continue
-            room, holds = _room(gate)
-            (into.held if holds else into.failed).append(room)
+            room, holds = room_of(gate)
+            (into.held if holds else into.failed).append((room, at))
             if into.worst is None or room < into.worst[0]:
                 into.worst = room, judged, gate
             least[kind] = min(room, least.get(kind, math.inf))
         for kind, room in least.items():
-            points[judged.kernel, judged.place][judged.law, kind].append((judged.row["case"], room))
+            points[judged.kernel, judged.place][judged.law, kind].append((judged.row["case"], room, at))
     for judged in chosen.pooled:
         for gate in judged.row["gates"]:
             into = gates[judged.kernel, judged.place, judged.law, gate["output"], gate["kind"]]
             if not gate.get("vacuous"):
-                into.pooled.append(_room(gate))
+                into.pooled.append(room_of(gate))
                 into.worst = into.worst or (into.pooled[-1][0], judged, gate)
     return gates, points
 
 
-def _room(gate: Facts) -> tuple[float, bool]:
+def room_of(gate: Facts) -> tuple[float, bool]:
+    """Headroom of a gate as a row has it, and whether it holds."""
     value, limit, lower = number(gate["value"]), number(gate["limit"]), number(gate["lower"])
     return headroom(gate["kind"], value, limit, lower), lower <= value <= limit
 
@@ -233,7 +234,7 @@ def _named(rows: Sequence[GateView], what: str, vacuous: bool) -> str:
 
 def _view(key: GateKey, seen: Tally) -> GateView:
     kernel, place, law, output, kind = key
-    every = seen.held + seen.failed
+    every = [room for room, _ in (*seen.held, *seen.failed)]
     low, mid = figure(min(every)) if every else "", figure(median(every)) if every else ""
     pooled = [h for h, _ in seen.pooled]
     note = ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from numcheck.compare import Comparison, grouped
 from numcheck.report.failures import Failure
+from numcheck.report.faults import Faults
 from numcheck.report.page import Page
 from numcheck.report.summary import Cell
 from numcheck.report.text import GLYPHS, clean, count
@@ -13,12 +14,29 @@ from numcheck.report.text import GLYPHS, clean, count
 # Failures told in full, and rows of a table: a comment is read, not searched; the HTML page has the rest.
 FAILURES = 10
 ROWS = 40
+# GitHub takes comments of up to 65,536 characters; what is over it is refused whole.
+COMMENT = 65_000
+LEFT_OUT = "The rest is in the HTML page."
 
 
-def write(page: Page) -> str:
-    """The whole text."""
-    blocks = [*_head(page), *_compared(page.comparison), *_failures(page.failures), *_rest(page)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+def write(page: Page, brief: bool = False) -> str:
+    """The whole text; or, brief, as much of its beginning as a comment on a pull request takes."""
+    blocks = [*_head(page), *_compared(page.comparison), *_failures(page.failures)]
+    if brief:
+        return _fitting([block for block in blocks if block])
+    return "\n\n".join(block for block in (*blocks, *_rest(page)) if block) + "\n"
+
+
+def _fitting(blocks: Sequence[str]) -> str:
+    """The blocks that fit into a comment, whole, and a word where some do not."""
+    kept: list[str] = []
+    size = len(LEFT_OUT)
+    for block in blocks:
+        size += len(block) + 2
+        if size > COMMENT:
+            return "\n\n".join([*kept, LEFT_OUT]) + "\n"
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"
 
 
 def plain(text: object) -> str:
@@ -131,10 +149,54 @@ def _failure(f: Failure) -> Iterator[str]:
 
 
 def _rest(page: Page) -> Iterator[str]:
-    for title, text in _sections(page):
+    for title, text in (*_faults(page.faults), *_sections(page)):
         if text:
             yield f"## {title}"
             yield text
+
+
+def _faults(found: Faults | None) -> Iterator[tuple[str, str]]:
+    if found is None:
+        return
+    yield (
+        "Fault by law",
+        table(
+            ["Kernel", "Mutants", "Killed", "Share", "Raised", "Explained", "Survivors", "allclose catches"],
+            [
+                [x.name, x.judged, x.dead, x.share, x.raised, x.statuses["EQUIVALENT"], x.alive, x.usual]
+                for x in found.specs
+            ],
+        )
+        or plain("; ".join(found.sentences)),
+    )
+    yield (
+        "Declared faults",
+        table(
+            ["Fault", "Named law", "Status", "Case", "allclose"],
+            [
+                [x.name, x.expected, next(iter(x.statuses)), x.case, "catches" if x.caught else "passes"]
+                for x in found.declared
+            ],
+        ),
+    )
+    yield (
+        "Source mutants by operator",
+        table(
+            ["Operator", "Mutants", *found.laws, "Explained", "Survivors", "allclose catches"],
+            [
+                [x.name, x.judged, *(x.killed[law] for law in found.laws), x.statuses["EQUIVALENT"], x.alive, x.usual]
+                for x in found.operators
+            ],
+        ),
+    )
+    yield (
+        "Survivors",
+        table(
+            ["Mutant", "Kernel", "Line", "Was", "Is", "Why"],
+            [[m.id, m.spec, m.where, m.before, m.after, m.why] for m in (*found.survivors, *found.refuted)],
+        ),
+    )
+    yield "Laws that caught nothing anywhere", plain(", ".join(found.idle))
 
 
 def _sections(page: Page) -> Iterator[tuple[str, str]]:

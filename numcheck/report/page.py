@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from numcheck.baseline import Baseline, of
+from numcheck.baseline import Baseline, Subject, of
 from numcheck.compare import Comparison, compare
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.report import failures, gates, ladder, ledger, near, provenance, summary
+from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
@@ -24,6 +24,8 @@ class Page:
     notes: list[tuple[Kernel, str, str]]
     failures: list[failures.Failure]
     kernels: list[gates.KernelView]
+    cards: list[cards.Card]
+    cases: cases.Cases
     ladders: list[ladder.Ladder]
     rungs: tuple[list[str], list[str]]
     order_dependent: list[ladder.OrderDependent]
@@ -36,16 +38,22 @@ class Page:
     fingerprints: list[provenance.Fingerprint]
     environments: tuple[list[str], list[provenance.EnvironmentRow]]
     seconds: list[tuple[str, float]]
+    faults: faults.Faults | None
     troubles: list[provenance.Trouble]
     rows: int
     comparison: Comparison | None
     anchors: frozenset[str]
 
     def link(self, cell: Cell) -> str:
-        """Where a cell of the matrix leads: to its failure, or to its kernel's pictures; "" where there is neither."""
+        """Where a cell of the matrix leads: to its failure, or to its kernel's card; "" where there is neither."""
         failure = failures.claim_anchor(cell.kernel, cell.law, cell.place)
-        pictures = gates.kernel_anchor(cell.kernel, cell.place)
-        return next((wanted for wanted in (failure, pictures) if wanted in self.anchors), "")
+        card = gates.kernel_anchor(cell.kernel, cell.place)
+        return next((wanted for wanted in (failure, card) if wanted in self.anchors), "")
+
+    def card(self, subject: Subject) -> str:
+        """Where the card of a compared kernel is, or ""."""
+        found = gates.kernel_anchor(subject.kernel, subject.place)
+        return found if found in self.anchors else ""
 
 
 def build(records: Records, base: Baseline | None = None) -> Page:
@@ -58,13 +66,20 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     climbed = ladder.ladders(chosen)
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
+    broken_on_purpose = faults.faults(records)
+    comparison = compare(base, of(records)) if base is not None else None
+    uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
+    said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
+    shown = cards.cards(records, chosen, said.lines, views, comparison)
     return Page(
         when=chosen.last,
         runs=list(dict.fromkeys(row["run"] for row in chosen.runs)),
-        summary=summary.summarise(chosen, found, [c.oracle for c in certificates if c.status == "FAILED"]),
+        summary=said,
         notes=_notes(chosen),
         failures=broken,
         kernels=views,
+        cards=shown,
+        cases=cases.cases(chosen),
         ladders=climbed,
         rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),
@@ -77,11 +92,25 @@ def build(records: Records, base: Baseline | None = None) -> Page:
         fingerprints=provenance.fingerprints(chosen),
         environments=provenance.environments(chosen),
         seconds=provenance.seconds(chosen),
+        faults=broken_on_purpose,
         troubles=provenance.troubles(records, found, chosen),
         rows=len(records.rows),
-        comparison=compare(base, of(records)) if base is not None else None,
-        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [view.anchor for view in views]) - {""},
+        comparison=comparison,
+        anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [card.anchor for card in shown]) - {""},
     )
+
+
+def _with_faults(said: summary.Summary, found: faults.Faults | None) -> summary.Summary:
+    """The first screen with what was said of broken kernels, which may be all that these records hold."""
+    if found is None:
+        return said
+    alone = not said.cases and not said.claims
+    sentences = [*([] if alone else said.sentences), *found.sentences]
+    if not found.held:
+        return replace(said, word="failed", headline="Did not hold", sentences=sentences)
+    if alone:
+        return replace(said, word="held", headline="Held", sentences=sentences)
+    return replace(said, sentences=sentences)
 
 
 def _notes(chosen: Selection) -> list[tuple[Kernel, str, str]]:

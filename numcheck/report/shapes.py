@@ -16,8 +16,8 @@ from numcheck.report.text import clean, count, figure, short
 # Columns of a panel: more distinct sizes are gathered by powers of two.
 COLUMNS = 8
 
-# A Case, as JSON, and its lowest headroom under one gate.
-Lowest = tuple[Mapping[str, Any], float]
+# A Case, as JSON, its lowest headroom under one gate, and its number among those judged.
+Lowest = tuple[Mapping[str, Any], float, int]
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Trellis:
 
 def trellis(points: Mapping[str, Sequence[Lowest]]) -> Trellis | None:
     """The panels of one kernel: gate -> its Cases. None where the Cases do not differ, or every value is 0."""
-    shown = {gate: seen for gate, seen in points.items() if any(room < math.inf for _, room in seen)}
-    axes = list(_axes([case for seen in shown.values() for case, _ in seen]))
+    shown = {gate: seen for gate, seen in points.items() if any(room < math.inf for _, room, _ in seen)}
+    axes = list(_axes([case for seen in shown.values() for case, _, _ in seen]))
     if not shown or not axes:
         return None
     rows = [(gate, [_panel(axis, gate, seen) for axis in axes]) for gate, seen in shown.items()]
@@ -88,7 +88,7 @@ def _key(value: Any, octaves: int) -> Any:
 
 
 def _panel(axis: Axis, gate: str, points: Sequence[Lowest]) -> Markup:
-    marks = [svg.Point(axis.of(case), room, room >= 1.0) for case, room in points]
-    case, low = min(points, key=lambda p: p[1])
+    marks = [svg.Point(axis.of(case), room, room >= 1.0, row) for case, room, row in points]
+    case, low, _ = min(points, key=lambda p: p[1])
     told = f"headroom of {count(len(points), 'Case')} by {axis.name}; the lowest is {figure(low)} at {short(case)}"
     return svg.panel(marks, axis.columns, clean(f"{gate}: {told}"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,11 +32,15 @@ def along(headroom: float) -> float:
     return (min(MOST, max(LEAST, math.log10(headroom))) - LEAST) / (MOST - LEAST)
 
 
-def _x(headroom: float) -> float:
+def x_of(headroom: float) -> float:
     return MARGIN + along(headroom) * (WIDTH - 2 * MARGIN)
 
 
-LIMIT = round(_x(1.0))
+LIMIT = round(x_of(1.0))
+
+
+# A headroom, and the number of the judged Case that it is of: what a mark of a picture leads to.
+Spot = tuple[float, int]
 
 
 @dataclass(frozen=True)
@@ -47,47 +51,52 @@ class Strip:
     each: int
 
 
-def strip(held: Sequence[float], failed: Sequence[float], pooled: Sequence[float], label: str) -> Strip:
+def strip(held: Sequence[Spot], failed: Sequence[Spot], pooled: Sequence[float], label: str) -> Strip:
     """Each Case of one gate at its headroom: dots right of the limit hold, crosses left of it do not.
 
-    Pooled figures are diamonds.
+    Pooled figures are diamonds. A mark that stands for several Cases leads to the one with the least headroom.
     """
     columns = _columns(held), _columns(failed)
-    most = max((n for column in columns for n in column.values()), default=1)
+    most = max((len(spots) for column in columns for spots in column.values()), default=1)
     each = max(1, math.ceil(most / STACK))
     parts = [
         f'<path class="beyond" d="M0 0h{LIMIT}v{HEIGHT}h-{LIMIT}z"/><path class="tick" d="',
-        *(f"M{_x(10.0**tick):.0f} 0v{HEIGHT}" for tick, _ in TICKS[2:]),
+        *(f"M{x_of(10.0**tick):.0f} 0v{HEIGHT}" for tick, _ in TICKS[2:]),
         f'"/><path class="limit" d="M{LIMIT} 0v{HEIGHT}"/>',
-        _path("held", (f"M{x} {y}{DOT}" for x, y in _stacked(columns[0], each))),
-        _path("failed", (f"M{x} {y}{CROSS}" for x, y in _stacked(columns[1], each))),
-        _path("pooled", (f"M{_x(h):.0f} {HEIGHT / 2:.0f}{DIAMOND}" for h in pooled)),
+        marks("held", DOT, _stacked(columns[0], each)),
+        marks("failed", CROSS, _stacked(columns[1], each)),
+        path("pooled", (f"M{x_of(h):.0f} {HEIGHT / 2:.0f}{DIAMOND}" for h in pooled)),
     ]
-    return Strip(_svg("strip", WIDTH, HEIGHT, label, parts), each)
+    return Strip(picture("strip", WIDTH, HEIGHT, label, parts), each)
 
 
-def _columns(headrooms: Iterable[float]) -> Counter[int]:
+def _columns(spots: Iterable[Spot]) -> dict[int, list[Spot]]:
     """Cases by pixel column; columns are counted from the limit, so that none straddles it."""
-    return Counter(LIMIT + STEP * math.floor((_x(h) - LIMIT) / STEP) + STEP // 2 + 1 for h in headrooms)
+    found: dict[int, list[Spot]] = defaultdict(list)
+    for spot in spots:
+        found[LIMIT + STEP * math.floor((x_of(spot[0]) - LIMIT) / STEP) + STEP // 2 + 1].append(spot)
+    return found
 
 
-def _stacked(columns: Counter[int], each: int) -> Iterable[tuple[int, int]]:
-    for x, n in sorted(columns.items()):
-        yield from ((x, HEIGHT - FOOT - 6 * row) for row in range(math.ceil(n / each)))
+def _stacked(columns: Mapping[int, list[Spot]], each: int) -> Iterable[tuple[int, int, int]]:
+    for x, spots in sorted(columns.items()):
+        spots.sort()
+        yield from ((x, HEIGHT - FOOT - 6 * row, spots[row * each][1]) for row in range(math.ceil(len(spots) / each)))
 
 
 def scale() -> Markup:
     """The axis under a column of strips."""
-    texts = [f'<text x="{_x(10.0**tick):.0f}" y="9" text-anchor="middle">{name}</text>' for tick, name in TICKS]
-    return _svg("scale", WIDTH, 12, "headroom axis: 0.1, the limit at 1, 10, 100, and beyond", texts)
+    texts = [f'<text x="{x_of(10.0**tick):.0f}" y="9" text-anchor="middle">{name}</text>' for tick, name in TICKS]
+    return picture("scale", WIDTH, 12, "headroom axis: 0.1, the limit at 1, 10, 100, and beyond", texts)
 
 
 class Point(NamedTuple):
-    """A Case in a shape picture: its column, its lowest headroom, whether it held."""
+    """A Case in a shape picture: its column, its lowest headroom, whether it held, its number among those judged."""
 
     column: int
     headroom: float
     held: bool
+    row: int
 
 
 def panel(points: Sequence[Point], columns: Sequence[str], label: str) -> Markup:
@@ -116,24 +125,27 @@ def panel(points: Sequence[Point], columns: Sequence[str], label: str) -> Markup
 
     for held, mark in ((True, DOT), (False, CROSS)):
         spots = _spots([p for p in points if p.held is held], x, level, width)
-        parts.append(_path("held" if held else "failed", (f"M{px} {py}{mark}" for px, py in spots)))
+        parts.append(marks("held" if held else "failed", mark, spots))
     lows: dict[int, float] = {}
     for point in points:
         lows[point.column] = min(point.headroom, lows.get(point.column, math.inf))
     half = min(9.0, width / 2.6)
-    parts.append(_path("low", (f"M{x(c) - half:.0f} {y(low):.0f}h{2 * half:.0f}" for c, low in sorted(lows.items()))))
-    return _svg("panel", right + 2, PANEL_HEIGHT, label, parts)
+    parts.append(path("low", (f"M{x(c) - half:.0f} {y(low):.0f}h{2 * half:.0f}" for c, low in sorted(lows.items()))))
+    return picture("panel", right + 2, PANEL_HEIGHT, label, parts)
 
 
 def _spots(
     points: Sequence[Point], x: Callable[[int], float], level: Callable[[float], int], width: float
-) -> list[tuple[int, int]]:
+) -> list[tuple[int, int, int]]:
     """Pixels to mark: equal headrooms of a column stand side by side as far as it is wide."""
-    spots: list[tuple[int, int]] = []
+    spots: list[tuple[int, int, int]] = []
     room = max(1, int(width / STEP) - 1)
-    for (column, at), n in sorted(Counter((p.column, level(p.headroom)) for p in points).items()):
-        shown = min(n, room)
-        spots += [(round(x(column) + STEP * (k - (shown - 1) / 2)), at) for k in range(shown)]
+    stacks: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for p in sorted(points, key=lambda p: p.headroom):
+        stacks[p.column, level(p.headroom)].append(p.row)
+    for (column, at), rows in sorted(stacks.items()):
+        shown = min(len(rows), room)
+        spots += [(round(x(column) + STEP * (k - (shown - 1) / 2)), at, rows[k]) for k in range(shown)]
     return spots
 
 
@@ -146,12 +158,20 @@ def share(parts: Sequence[tuple[str, int]]) -> Markup:
     return Markup(f'<svg class="share" viewBox="0 0 96 4" aria-hidden="true">{"".join(rects)}</svg>')
 
 
-def _path(name: str, steps: Iterable[str]) -> str:
-    path = "".join(steps)
-    return f'<path class="{name}" d="{path}"/>' if path else ""
+def path(name: str, steps: Iterable[str]) -> str:
+    """One path of a class; "" where it has no step."""
+    drawn = "".join(steps)
+    return f'<path class="{name}" d="{drawn}"/>' if drawn else ""
 
 
-def _svg(name: str, width: int, height: int, label: str, parts: Iterable[str]) -> Markup:
+def marks(name: str, mark: str, spots: Iterable[tuple[int, int, int]]) -> str:
+    """One path of a mark at each (x, y, row); the rows stand beside it, so that a script finds a mark's Case."""
+    spots = list(spots)
+    drawn = "".join(f"M{x} {y}{mark}" for x, y, _ in spots)
+    return f'<path class="{name}" data-rows="{" ".join(str(row) for *_, row in spots)}" d="{drawn}"/>' if spots else ""
+
+
+def picture(name: str, width: int, height: int, label: str, parts: Iterable[str]) -> Markup:
     """The parts are numbers and escaped names; the label is escaped here."""
     head = (
         f'<svg class="{name}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="'

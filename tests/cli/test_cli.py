@@ -222,3 +222,12 @@ def test_a_number_of_things_that_cannot_be_done_is_misuse(arguments: list[str]) 
 def test_nothing_to_judge_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alarms", "--cases", "0", "--large", "0"]) == 2
     assert "judges nothing" in capsys.readouterr().err
+
+
+def test_faults_of_a_package_are_found_beside_its_kernels() -> None:
+    from numcheck.load import all_faults, faults
+
+    found = {fault.spec.name for fault in all_faults("kernels")}
+    assert "mhc_post.fault.lost_updates" in found
+    # Nothing of users imports them: the package itself lists none.
+    assert not faults("kernels")

@@ -159,7 +159,7 @@ def test_more_memory_is_a_loss(tmp_path: Path) -> None:
         return replace(v, figures={"measured": 128, "formula": 128}) if v.law == "memory" else v
 
     found = changed(tmp_path, more)
-    assert {m.what for m in found.kernels[0].losses} == {"formula", "measured"}
+    assert {m.what for m in found.kernels[0].losses} == {"workspace formula", "workspace measured"}
 
 
 def test_named_cases_that_vanish_are_a_fall_and_drawn_ones_are_not(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
+    ("mutate", "reasons", "usual", "trials", "suspect", "score", "crew"),
     ("bench",),
     ("plugin", "cli", "commands", "__main__"),
 )

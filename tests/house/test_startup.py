@@ -7,7 +7,20 @@ import sys
 
 import pytest
 
-COMMANDS = ("doctor", "list", "run", "replay", "shrink", "certify", "alarms", "bench", "render", "merge", "init")
+COMMANDS = (
+    "doctor",
+    "list",
+    "run",
+    "replay",
+    "shrink",
+    "certify",
+    "faults",
+    "alarms",
+    "bench",
+    "render",
+    "merge",
+    "init",
+)
 HEAVY = ("torch", "triton", "hypothesis", "mpmath", "jinja2", "rich", "numpy")
 
 
@@ -36,6 +49,7 @@ except SystemExit:
         "replay",
         "shrink",
         "certify",
+        "faults",
         "alarms",
         "bench",
         "render",

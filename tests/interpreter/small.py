@@ -157,3 +157,15 @@ def guarded_by_scalar(x, out, n, BLOCK: tl.constexpr):
     scalar = tl.load(x)
     mask = (tl.program_id(0) == 0) & (scalar == scalar) & (i < n)
     tl.store(out + i, tl.load(x + i), mask=mask)
+
+
+@triton.jit
+def one_lane_off(x, whole, out, OTHER: tl.constexpr):
+    """A masked-off lane of a load of one element, FP32 and int8: its `other`, or poison where none is given."""
+    i = tl.arange(0, 1)
+    if OTHER:
+        tl.store(out + i, tl.load(x + i, mask=i > 0, other=0.0))
+        tl.store(out + 1 + i, tl.load(whole + i, mask=i > 0, other=0).to(tl.float32))
+    else:
+        tl.store(out + i, tl.load(x + i, mask=i > 0))
+        tl.store(out + 1 + i, tl.load(whole + i, mask=i > 0).to(tl.float32))

@@ -153,3 +153,13 @@ def test_importing_the_package_loads_neither_torch_nor_triton():
 
 def _without_switch():
     return {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+
+
+def test_a_lone_lane_that_is_off_holds_its_other_even_where_that_is_zero():
+    """The interpreter takes an `other` of one zero for none, and what is undefined holds poison here."""
+    for other in (True, False):
+        out = torch.ones(2)
+        with interpreter.session():
+            small.one_lane_off[(1,)](THREE, torch.ones(1, dtype=torch.int8), out, OTHER=other)
+        assert bool((out == 0).all()) == other
+        assert bool(torch.isnan(out[0])) != other

@@ -15,7 +15,7 @@ from numcheck.profile import QUICK
 from numcheck.sample import sample
 from numcheck.verdict import Status
 
-SPECS = {spec.name: spec for spec in ALL}
+SPECS = {spec.name: spec for spec in ALL if spec.oracle is mhc_post}
 REPORTED = next(c for c in mhc_post.cancellations if c.name == "reported")
 # The bf16 number next to 25166 * 2^-23, which is 1.003 in FP32 less 1.
 SURVIVES = 0.0030059814453125

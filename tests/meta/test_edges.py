@@ -168,6 +168,17 @@ def test_a_case_outside_the_promise_is_refused_or_left_alone() -> None:
     assert judge(mhc(contract=silent), three).status is Status.VACUOUS
 
 
+def test_a_dtype_outside_the_promise_is_refused_too() -> None:
+    """All data in it alike: nothing contradicts it but the promise, so that only a check of its own can refuse it."""
+    (half,) = (case for case in EDGES.cases(EAGER) if case.dtype not in EAGER.dtypes)
+    assert judge(EAGER, half).status is Status.PASS
+    assert "float16" in judge(EAGER, half).outputs["out"].why
+    takes_any = mhc(contract=EAGER.contract)
+    assert judge(takes_any, half).status is Status.FAIL
+    silent = Contract(rounds=FP32.rounds, dtypes=FP32.dtypes, legal=EAGER.contract.legal)
+    assert all(case.dtype in silent.dtypes for case in EDGES.cases(mhc(contract=silent)))
+
+
 def test_the_edges_of_the_problem_are_always_tried() -> None:
     assert set(mhc_post.space.edges) <= set(EDGES.cases(EAGER))
     assert EDGES.drawn

@@ -14,7 +14,8 @@ from numcheck.laws.memory import MEMORY, SHAPES, largest
 from numcheck.profile import QUICK
 from numcheck.verdict import Status, Verdict
 
-SPECS = {spec.name: spec for spec in kernels.ALL}
+MHC_POST = [spec for spec in kernels.ALL if spec.oracle.name == "mhc_post"]
+SPECS = {spec.name: spec for spec in MHC_POST}
 EAGER, ORDERED = SPECS["mhc_post.eager"], SPECS["mhc_post.triton_split_ordered"]
 CASE = Case.of(S=2, H=4, D=257)
 
@@ -27,7 +28,7 @@ def promising(spec: KernelSpec, contract: Contract) -> KernelSpec:
     return spec.but(contract=contract)
 
 
-@pytest.mark.parametrize("spec", kernels.ALL, ids=lambda s: s.name)
+@pytest.mark.parametrize("spec", MHC_POST, ids=lambda s: s.name)
 @pytest.mark.parametrize("case", [CASE, CASE.but(dtype="bf16", H=1), Case.of(S=1, H=8, D=1, dtype="bf16")], ids=str)
 def test_the_formulas_of_the_kernels_are_exact(spec: KernelSpec, case: Case) -> None:
     verdict = judge(spec, case)

@@ -36,6 +36,11 @@ REASONS = {
 }
 
 
+LARGEST = Case.of(S=4, H=4, D=2**22, dtype="bf16")
+BENCH = {"a": "eager", "b": "triton", "case": LARGEST.to_json(), "pairs": 30, "ratio": 0.31, "low": 0.28, "high": 0.35,
+         "decides": True}  # fmt: skip
+
+
 class Clock:
     """A clock that moves by 40 ms a look, so that records are the same on every machine."""
 
@@ -165,6 +170,11 @@ def plain(law: str, spec: str, case: Case, device: str = "cpu") -> Verdict:
     if law == "cancellation" and spec == "eager_bf16_rounding":
         status = OutputVerdict(Status.VACUOUS, "this Contract does not promise survival: radius 0.0078, exact 0.003")
     gate = Gate("exact", "out", 0.0, 0.0, REASONS["exact"])
+    if law == "memory":
+        workspace = 4 * case["S"] * case["H"] * case["D"]
+        figures = {"measured": workspace, "formula": workspace + 64}
+        return Verdict(spec, law, CLAIMS[law], {"out": status}, (gate,), hashes=hashes(spec, case, ("out",)),
+                       evidence=evidence(spec, device, case), figures=figures)  # fmt: skip
     return Verdict(spec, law, CLAIMS[law], {"out": status}, (gate,), hashes=hashes(spec, case, ("out",)),
                    evidence=evidence(spec, device, case))  # fmt: skip
 
@@ -206,6 +216,7 @@ def write(path: Path, *, count: int = 24, failing: bool = False, devices: tuple[
                 )
         for facts in certificates():
             writer.certificate(facts)
+        writer.bench(SPECS, BENCH)
         if device == "cpu":
             writer.unavailable(SPECS, "cudnn_sm90", "", "no NVIDIA device here", "sm90")
             writer.unavailable(SPECS, "triton", "bitwise", "graph replay needs a GPU", "gpu")
@@ -240,7 +251,9 @@ def _claim(writer: Writer, spec: str, law: str, count: int, device: str, failing
         for name in ("out", "d_x")
     )
     outputs = {name: OutputVerdict(Status.PASS) for name in OUTPUTS}
-    writer.pooled(SPECS, Verdict(spec, law, CLAIMS[law], outputs, pooled if law == "accuracy" else (), pooled=True))
+    figures = {"declared_maxima": {LARGEST.line(): 2**28 + 64}} if law == "memory" else {}
+    gates = pooled if law == "accuracy" else ()
+    writer.pooled(SPECS, Verdict(spec, law, CLAIMS[law], outputs, gates, figures=figures, pooled=True))
 
 
 def certificates() -> Iterator[dict[str, object]]:

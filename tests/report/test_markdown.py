@@ -61,3 +61,12 @@ def test_a_clean_run_is_short(tmp_path: Path) -> None:
 
 def test_no_records_are_no_pass() -> None:
     assert render_markdown(Records(())).startswith("# Nothing was judged\n")
+
+
+def test_a_brief_one_fits_a_comment_however_long_its_sentences_are(tmp_path: Path) -> None:
+    records = read(scene.write(tmp_path / "r.jsonl", failing=True))
+    rows = tuple({**row, "claim": row["claim"] + " x" * 9_000} if "claim" in row else row for row in records.rows)
+    told = render_markdown(Records(rows), brief=True)
+    assert len(told) < 65_536
+    assert told.startswith("# Did not hold\n")
+    assert "## Gates" not in told

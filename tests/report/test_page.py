@@ -59,8 +59,8 @@ def test_a_run_that_held_says_so_first(clean: Node) -> None:
 
 
 def test_sections_stand_in_the_order_of_a_reviewers_questions(both: Node) -> None:
-    order = ["matrix", "failures", "records", "gates", "ladder", "order", "vacuous", "skips", "near", "beside"]
-    order += ["certificates", "fingerprints", "environment", "words"]
+    order = ["matrix", "failures", "records", "kernels", "ladder", "order", "vacuous", "skips", "cases", "near"]
+    order += ["beside", "certificates", "fingerprints", "environment", "words"]
     sections = [node for node in both.one("main").children if isinstance(node, Node) and node.tag == "section"]
     assert [node.attrs["id"] for node in sections] == order
 
@@ -217,7 +217,7 @@ def test_a_strip_shows_each_case_on_its_side_of_the_limit(failing: Node) -> None
 
 
 def test_headroom_by_shape_has_a_panel_for_each_gate_and_fact_that_varies(clean: Node) -> None:
-    trellis = section(clean, "gates").all("section", cls="kernel")[0].one("table", cls="trellis")
+    trellis = section(clean, "kernels").all("article", cls="card")[0].one("table", cls="trellis")
     axes = [th.text for th in trellis.one("thead").all("th")]
     assert axes == ["S", "H", "D", "dtype", "regime"]
     rows = trellis.one("tbody").all("tr")

@@ -133,6 +133,13 @@ def test_what_is_no_named_sum_cannot_be_divided_and_is_read_whole_unasked() -> N
         assert read(oracle, Contract(), made, None).truth["d_w"].shape == (3,)
 
 
+def test_a_sum_that_is_not_returned_is_missed_in_the_first_slice() -> None:
+    oracle = tokens(lambda read, x, w, d_out: {"d_x": read.at("d_x", d_out * w), "d_w": None})
+    oracle = replace(oracle, gradients=tuple(replace(g, given=lambda case: True) for g in oracle.gradients))
+    with pytest.raises(InvalidSpec, match="returned no d_w"):
+        read(oracle, Contract(), sample(oracle, Case.of(S=6, D=3)), 2)
+
+
 @pytest.mark.parametrize(
     ("oracle", "why"),
     [
@@ -154,6 +161,8 @@ def test_a_problem_that_cannot_be_divided_says_why(oracle: Oracle, why: str) -> 
 
 def test_rows_are_as_many_as_memory_allows(monkeypatch: Any) -> None:
     made = sample(sparse_mla, named(40, 9, 4, 16, 8, 6))
+    assert rows_that_fit(sparse_mla, made, "cpu") == 40
+    monkeypatch.setattr(slices, "WEIGHED", 1)
     assert rows_that_fit(sparse_mla, made, "cpu") == 40
     # The largest tensor of a row has its slots' keys: topk * D = 96 elements.
     monkeypatch.setattr(slices, "ELEMENTS", {"cpu": 960})

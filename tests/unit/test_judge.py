@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from numcheck import judge
 from numcheck.gate import Gate
 from numcheck.judge import FEWEST, MODEL, output_gates
 from numcheck.residual import Residual
@@ -71,6 +72,17 @@ def test_truncation_is_caught_by_ceiling_match_band_and_bias() -> None:
     assert failed(replace(r, got=round_to(r.truth, "bf16", "truncate"))) == {"ceiling", "match", "band", "bias"}
 
 
+def test_a_lean_that_the_emulation_shares_is_no_bias_of_a_large_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that lie some 0.7 of a spacing above the grid all round up: nearest, and as biased as a truncation."""
+    grid = round_to(normal(20, 20).abs() + 1, "bf16")
+    truth = grid + (0.7 + 0.05 * normal(20, 20, seed=2).tanh()) * ulp(grid, "bf16")
+    r = readings(truth)
+    assert failed(r) == {"bias"}
+    monkeypatch.setattr(judge, "LEANING", 400)
+    assert failed(r) == set()
+    assert "bias" in failed(replace(r, got=round_to(truth, "bf16", "truncate")))
+
+
 def test_one_element_beyond_its_radius_fails_the_ceiling_alone() -> None:
     r = readings(normal(400))
     got = r.got.clone()
@@ -92,6 +104,20 @@ def test_band_and_bias_need_independent_errors() -> None:
         for kind in ("band", "bias"):
             assert why in gate(output_gates(r), kind).vacuous
         assert accuracy_status(output_gates(r)).status is Status.PASS
+
+
+def test_a_few_large_values_among_many_are_few() -> None:
+    """A row 2^20 times the others makes every norm by itself, and in it one value that comes back again and again."""
+    values = normal(1600).reshape(40, 40)
+    values[0] *= 2.0**20
+    for repeats in (0, 18):
+        values[0, :repeats] = float(values[0, 0])
+        for kind in ("band", "bias"):
+            assert gate(output_gates(readings(values)), kind).vacuous
+    even = normal(1600).reshape(40, 40)
+    assert not gate(output_gates(readings(even)), "bias").vacuous
+    even[:, :19] = even[:, :1]
+    assert gate(output_gates(readings(even)), "bias").vacuous
 
 
 def test_equal_values_that_round_alike_are_no_bias() -> None:

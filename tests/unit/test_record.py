@@ -71,6 +71,21 @@ def test_every_row_of_a_run_is_strict_json_of_the_published_schema(tmp_path: Pat
         writer.outcome(
             "kernels", "triton", "edges", "ERROR", reason="no Case was legal", notes=["stopped"], seconds=1.5
         )
+        writer.fault(
+            {
+                "specs": "kernels",
+                "spec": "triton",
+                "fault": "fused.forward:wrong-sign:0a1b2c3d",
+                "made": "mutant",
+                "status": "KILLED",
+                "law": "accuracy",
+                "why": "out: ceiling 7 beyond 1",
+                "case": Case.of(S=1, H=1, D=1).to_json(),
+                "tried": {"edges": 2},
+                "laws": {"accuracy": True},
+                "line": 3,
+            }
+        )
     merge([path], tmp_path / "all.jsonl")
     validator = jsonschema.Draft202012Validator(schema.json_schema())
     found = rows(tmp_path / "all.jsonl")

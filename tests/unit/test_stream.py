@@ -19,7 +19,8 @@ from numcheck.oracles.sparse_mla import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.reading import Emulation, read, readings
 from numcheck.sample import Sample, sample
-from numcheck.stream import figures, gates
+from numcheck.stream import gates
+from numcheck.stream import streamed as figures_of
 from numcheck.ulp import cast
 
 CONTRACT = Contract(rounds=dict.fromkeys(("out", "d_q", "d_kv", "E", "dS", "P.backward"), "data"), accumulate="fp32")
@@ -96,7 +97,7 @@ def test_what_is_wrong_in_one_slice_fails(made: Sample, outputs: dict[str, Tenso
 
 def test_the_worst_element_has_its_index_in_the_whole(made: Sample, outputs: dict[str, Tensor]) -> None:
     bad = broken(outputs)["NaN"]
-    found = figures(SPEC, made, bad, rows=ROWS, draws=2, jitters=2, device="cpu")["d_q"]
+    found = figures_of(SPEC, made, bad, rows=ROWS, draws=2, jitters=2, device="cpu").figures["d_q"]
     assert found.worst is not None
     assert found.worst.index == (10, 3, 7)
     assert math.isnan(found.worst.got)
@@ -171,10 +172,11 @@ def test_parts_of_an_output_add_up_to_its_figures() -> None:
     assert whole.blocks is not None
     assert cut.blocks is not None
     for one, other in zip(whole.blocks.found(), cut.blocks.found(), strict=True):
-        assert one[0] == other[0]
-        assert torch.equal(one[1], other[1])
-        assert torch.equal(one[2], other[2])
-    assert sum(int(differ.sum()) for _, differ, _ in whole.blocks.found()) == 3 * whole.differ
+        assert (one.label, one.most) == (other.label, other.most)
+        assert torch.equal(one.differ, other.differ)
+        assert torch.equal(one.flips, other.flips)
+    assert [int(kind.differ.sum()) for kind in whole.blocks.found()] == [whole.differ] * 3
+    assert [int(kind.flips.sum()) for kind in whole.blocks.found()] == [whole.seen] * 3
 
 
 def test_distinct_numbers_are_counted_exactly_while_few_and_closely_when_many() -> None:

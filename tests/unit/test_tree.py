@@ -177,3 +177,15 @@ def test_axes_are_merged_and_moved_last() -> None:
     t = terms(0, 2, 3, 4, 5)
     assert torch.allclose(last(t, (1, 3)).sum(-1), t.sum((1, 3)))
     assert torch.equal(last(t, 0), t.movedim(0, -1))
+
+
+def test_a_chain_that_cancels_by_luck_does_not_speak_for_any_order() -> None:
+    """1 - 1 first leaves small partial sums; another order rounds them next to 1."""
+    small = (2.0**-13 + 2.0**-36, 2.0**-14 + 2.0**-37)
+    terms = torch.tensor([[1.0, -1.0, *small], [*small, 1.0, -1.0]], dtype=torch.float64)
+    lucky, other = spread(terms, Sum("fp32", tree="any"))[1].tolist()  # type: ignore[union-attr]
+    assert lucky >= 2.0**-24 / 12**0.5
+    assert other >= 2.0**-24 / 12**0.5
+    chained = spread(terms, Sum("fp32", tree="sequential"))[1]
+    assert chained is not None
+    assert float(chained[0]) < 2.0**-35

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,10 @@ from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Outpu
 from numcheck.advice import advice, nearest
 from numcheck.evidence import ADDENDS, Evidence, Footprint
 from numcheck.oracles import mhc_post
-from numcheck.sample import sample
+from numcheck.oracles.sparse_mla import sparse_mla
+from numcheck.oracles.sparse_mla_cases import named
+from numcheck.reading import slices
+from numcheck.sample import Sample, sample
 from numcheck.vacuity import Proof, prove, record
 
 BLOCK = 16
@@ -183,6 +188,37 @@ def test_three_is_the_number_of_addends_from_which_order_matters() -> None:
     assert torch.equal(a + b, b + a)
     assert not torch.equal((a + b) + c, a + (b + c))
     assert ADDENDS == 3
+
+
+def listing(S: int, rows: int = 8, **rest: Any) -> tuple[KernelSpec, Sample]:
+    """A backward of sparse MLA, whose d_kv adds up over queries, on a Case of S of them."""
+    case = named(S, rows, 1, 8, 8, 4, **{"regime": "wide", "indices": "distinct", **rest})
+    contract = Contract(accumulate="fp32")
+    return KernelSpec("mla", sparse_mla, forward=dict, vjp=dict, contract=contract), sample(sparse_mla, case)
+
+
+def test_a_sum_over_a_batch_counts_the_addends_of_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, made = listing(12)
+    whole = record(spec, made)
+    monkeypatch.setattr(slices, "WEIGHED", 1)
+    # A row's keys have 32 elements, so these are slices of three queries.
+    monkeypatch.setattr(slices, "ELEMENTS", {"cpu": 96})
+    cut = record(spec, made)
+    monkeypatch.setattr("numcheck.vacuity.KEPT", 12 * 4 * 2)
+    thin = record(spec, made)
+    assert whole.terms["d_kv"].most == cut.terms["d_kv"].most == thin.terms["d_kv"].most == 6
+    assert torch.allclose(whole.terms["d_kv"].rows(40), cut.terms["d_kv"].rows(40), rtol=1e-12)
+    assert thin.terms["d_kv"].addresses == 8 * 2
+    for recorded in (whole, cut, thin):
+        assert prove(spec, made.case, recorded.terms, Evidence())["d_kv"].proven
+        assert torch.allclose(recorded.truth["d_q"], whole.truth["d_q"])
+        assert torch.allclose(recorded.truth["d_kv"], whole.truth["d_kv"])
+
+
+def test_a_query_a_row_is_no_proof() -> None:
+    spec, made = listing(2, rows=99)
+    proof = prove(spec, made.case, record(spec, made).terms, Evidence())["d_kv"]
+    assert (proof.addends, proof.proven) == (1, False)
 
 
 def test_of_a_large_batch_only_the_rows_that_a_proof_looks_at_are_read() -> None:

@@ -1,0 +1,47 @@
+"""What the cuDNN specs promise, as functions of the Case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from kernels.sparse_mla.contracts import PRODUCTS, tensor_cores
+from kernels.sparse_mla.cudnn_arguments import DTYPES, legal
+from kernels.sparse_mla.cudnn_workspace import fixed_point_workspace, stock_workspace
+from numcheck import Case, Contract
+from numcheck.oracles.sparse_mla_cases import has_lengths, indices, lengths, live
+
+# One CTA takes 64 heads of one query; in the preprocess, 8 warps share 64 queries of one head.
+HEADS, QUERIES, WARPS = 64, 64, 8
+
+
+def writers(case: Case) -> Mapping[str, int]:
+    """The most additions to one address: one a listing slot and head tile for d_kv, one a warp for d_sink."""
+    tiles = -(-case["H"] // HEADS)
+    return {"d_q": 1, "d_kv": most_listed(case) * tiles, "d_sink": WARPS * -(-case["S_q"] // QUERIES)}
+
+
+def most_listed(case: Case) -> int:
+    """How many live slots list the KV row that is listed most, from the index data of the Case."""
+    tensors = {"topk_idxs": indices(case, "topk_idxs")}
+    if has_lengths(case):
+        tensors["topk_length"] = lengths(case, "topk_length")
+    listed = tensors["topk_idxs"][live(case, tensors)]
+    return int(torch.bincount(listed.flatten()).max()) if listed.numel() else 0
+
+
+STOCK = Contract(
+    rounds=tensor_cores,
+    accumulate=PRODUCTS,
+    order={"d_q": "single", "d_kv": "any", "d_sink": "any"},
+    dtypes=DTYPES,
+    legal=legal,
+    refuses=True,
+    workspace=stock_workspace,
+)
+
+FIXED_POINT = replace(
+    STOCK, order={"d_q": "single", "d_kv": "fixed", "d_sink": "fixed"}, workspace=fixed_point_workspace
+)

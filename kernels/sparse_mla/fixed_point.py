@@ -1,0 +1,170 @@
+"""Sparse MLA's backward in Triton with d_kv added up in integers: no order of arrival can change a bit.
+
+1. The half that makes d_q also sums, for each KV row, a bound on the size of its contributions:
+   sum over heads of |dS| max|q| + |P| max|d_out|, over the slots that list the row.
+2. Each row's scale is the power of two that puts this bound below a quarter of the integer's range.
+3. The other half scales each contribution, rounds it to an integer and adds that. It also sums the sizes max|row|.
+4. The proof: these sums, scaled, are below half of the range, so no sum can have left it, in whatever order. A row for
+   which it fails is set to zero and gets the scale that the sums of sizes give.
+5. Such rows are added again. The decision stays on the device: this pass is always launched, and ends at once where
+   every proof held.
+6. The sums are scaled back, those of a row that nothing proved as NaN.
+
+All sums of sizes are sums of integers too (`common.add_sizes`), so the scales do not depend on order either. A row with
+a contribution that is not finite becomes NaN as a whole: an integer cannot hold it.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.sparse_mla.backward_kv import NO_SCALE, PACKED, WIDE
+from kernels.sparse_mla.common import BUCKETS, power_of_two, summed_sizes
+from kernels.sparse_mla.halves import Backward, Scales
+from kernels.sparse_mla.tiles import padded
+from kernels.sparse_mla.workspace import check, fixed_point_bytes
+
+NAME = "sparse_mla.triton_fixed_point"
+# Additions to one KV row at most. Each rounds by at most 1/2, so together by 2^26, an eighth of the 32-bit range at
+# most; and so many sizes of at most 2^34 units stay below the bucket's mark.
+MOST_ADDENDS = 2**27
+# What the flag of a KV row holds until its sums are proven (0) or found to be in need of another pass (1).
+UNPROVEN = tl.constexpr(-1)
+# Bits of the integers that d_kv is added in.
+BITS = (64, 32)
+# KV rows of a program that sets scales or proves them, and words of a tile that it sets to zero or scales back.
+ROWS, WORDS = 64, 64
+
+
+@triton.jit
+def scale_for(total, BITS: tl.constexpr):
+    """The exponent of the largest power of two with total * 2^exponent < 2^(BITS - 2), held within FP32's range."""
+    above = ((total.to(tl.int64, bitcast=True) >> 52) & 2047).to(tl.int32) - 1022  # total < 2^above
+    exponent = tl.where(total == 0.0, 0, BITS - 2 - above)
+    return tl.minimum(tl.maximum(exponent, -126), 126 if BITS == 32 else 900)
+
+
+@triton.jit
+def sparse_mla_set_scales(buckets, exponents, S_k, finer, BITS: tl.constexpr, ROWS: tl.constexpr):
+    r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    row = r < S_k
+    total, finite = summed_sizes(buckets, r, row)
+    exponent = tl.minimum(scale_for(total, BITS) + finer, 126 if BITS == 32 else 900)
+    tl.store(exponents + r, tl.where(finite, exponent, NO_SCALE), mask=row)
+    bucket = tl.arange(0, BUCKETS)
+    tl.store(buckets + r[:, None] * BUCKETS + bucket[None, :], tl.zeros([ROWS, BUCKETS], tl.int64), mask=row[:, None])
+
+
+@triton.jit
+def sparse_mla_prove_sums(
+    buckets, exponents, retries, sums, S_k, words, BITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
+):
+    r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    row = r < S_k
+    total, finite = summed_sizes(buckets, r, row)
+    exponent = tl.load(exponents + r, mask=row, other=NO_SCALE)
+    scaled = exponent < NO_SCALE
+    half = power_of_two(tl.full([ROWS], BITS - 2, tl.int32))
+    proven = total * power_of_two(tl.where(scaled, exponent, 0)) <= half
+    again = row & scaled & finite & (proven == 0)
+    tl.store(retries + r, again.to(tl.int32), mask=row)
+    exponent = tl.where(again, scale_for(total, BITS), tl.where(finite, exponent, NO_SCALE))
+    tl.store(exponents + r, exponent, mask=row)
+    if tl.max(again.to(tl.int32), axis=0) > 0:
+        tl.atomic_max(retries + S_k, 1, sem="relaxed")
+        for start in range(0, words, WORDS):
+            w = start + tl.arange(0, WORDS)
+            at = sums + r[:, None] * words + w[None, :]
+            tl.store(at, tl.zeros([ROWS, WORDS], tl.int64), mask=again[:, None] & (w < words)[None, :])
+
+
+@triton.jit
+def sparse_mla_scale_back(
+    sums, exponents, retries, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
+):
+    r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    w = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
+    row = r < S_k
+    exponent = tl.load(exponents + r, mask=row, other=0)
+    scaled = (exponent < NO_SCALE) & (tl.load(retries + r, mask=row, other=UNPROVEN) != UNPROVEN)
+    back = power_of_two(tl.where(scaled, -exponent, 0))[:, None]
+    if PACK:
+        words = tl.cdiv(D, 2)
+        word = tl.load(sums + r[:, None] * words + w[None, :], mask=row[:, None] & (w < words)[None, :], other=0)
+        low = word.to(tl.int32)
+        high = ((word - low.to(tl.int64)) >> 32).to(tl.int32)
+        value = tl.reshape(tl.join(low, high), [ROWS, 2 * WORDS]).to(tl.float32) * back.to(tl.float32)
+        d = tl.program_id(1) * (2 * WORDS) + tl.arange(0, 2 * WORDS)
+    else:
+        word = tl.load(sums + r[:, None] * D + w[None, :], mask=row[:, None] & (w < D)[None, :], other=0)
+        value = (word.to(tl.float64) * back).to(tl.float32)
+        d = w
+    value = tl.where(scaled[:, None], value, float("nan"))
+    tl.store(d_kv + r[:, None] * D + d[None, :], value.to(d_kv.dtype.element_ty), mask=row[:, None] & (d < D)[None, :])
+
+
+def vjp(
+    q: Tensor,
+    kv: Tensor,
+    topk_idxs: Tensor,
+    topk_length: Tensor | None = None,
+    sink: Tensor | None = None,
+    *,
+    out: Tensor,
+    lse: Tensor,
+    d_out: Tensor,
+    softmax_scale: float,
+    value_dim: int,
+    d_kv_dtype: str = "data",
+    bits: int = 64,
+    finer: int = 0,
+    budget: int | None = None,
+) -> dict[str, Tensor]:
+    """d_q [S_q, H, D], d_kv [S_k, D] and, with a sink, d_sink [H].
+
+    bits: of an integer. Each contribution to a KV row rounds by at most half a unit, which is at most 2^(3 - bits) of
+    the row's bound. With 64 that is nothing beside FP32, even for a row's smallest features; with 32, two to an int64,
+    memory and traffic are those of FP32 sums, and a row's smallest features keep less than FP32's precision.
+    finer: bits by which the first pass's scale is finer than the bound allows, a bet on its being loose that the proof
+    decides. budget: bytes of workspace allowed; None: what the device has free.
+    Raises ValueError for other bits and for more than MOST_ADDENDS contributions, WorkspaceExceeded where the workspace
+    is beyond the budget, and as `arguments.vjp_sizes` does.
+    """
+    if bits not in BITS:
+        raise ValueError(f"bits is {bits!r}, but sums are kept in {' or '.join(map(str, BITS))} bits")
+    call = Backward.of(q, kv, topk_idxs, topk_length, sink, out, lse, d_out, softmax_scale, value_dim, d_kv_dtype)
+    n = call.n
+    if n.S_q * n.topk * call.blocks > MOST_ADDENDS:
+        raise ValueError(
+            f"S_q={n.S_q}, topk={n.topk} and H={n.H} make up to {n.S_q * n.topk * call.blocks} contributions to a KV "
+            f"row, but sums are proven for {MOST_ADDENDS}; call this for fewer queries at a time"
+        )
+    if n.empty:
+        return call.nothing()
+    check(NAME, n, fixed_point_bytes(n, bits), budget, q.device)
+    return _added_as_integers(call, bits, finer)
+
+
+def _added_as_integers(call: Backward, bits: int, finer: int) -> dict[str, Tensor]:
+    n, device = call.n, call.q.device
+    packed = bits == 32
+    mode, words = (PACKED.value, triton.cdiv(n.D, 2)) if packed else (WIDE.value, n.D)
+    buckets = torch.zeros((n.S_k, BUCKETS.value), dtype=torch.int64, device=device)
+    gradients, delta = call.query_half(buckets)
+    sums = torch.zeros((n.S_k, words), dtype=torch.int64, device=device)
+    exponents = torch.empty((n.S_k,), dtype=torch.int32, device=device)
+    retries = torch.full((n.S_k + 1,), UNPROVEN.value, dtype=torch.int32, device=device)
+    rows, width = min(ROWS, padded(n.S_k)), min(WORDS, padded(words))
+    grid = (triton.cdiv(n.S_k, rows),)
+    sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, BITS=bits, ROWS=rows)
+    call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries))
+    sparse_mla_prove_sums[grid](buckets, exponents, retries, sums, n.S_k, words, BITS=bits, ROWS=rows, WORDS=width)
+    call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries), again=True)
+    gradients["d_kv"] = call.empty_d_kv()
+    sparse_mla_scale_back[(*grid, triton.cdiv(words, width))](
+        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=rows, WORDS=width
+    )
+    return gradients

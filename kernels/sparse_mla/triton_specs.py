@@ -1,0 +1,91 @@
+"""The Triton specs of sparse MLA: a forward, and three backwards that differ in how d_kv is added up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from kernels.sparse_mla import triton_contracts as contracts
+from kernels.triton_probe import missing, triton_probe
+from numcheck import Contract, KernelSpec
+from numcheck.oracles import sparse_mla as oracle
+
+_CLAIMS: Mapping[str, tuple[Contract, str, tuple[str, ...]]] = {
+    "sparse_mla.triton_forward": (
+        contracts.FORWARD,
+        "two walks over the slots, softmax in FP32, P rounded before PV",
+        ("sparse_mla_forward",),
+    ),
+    "sparse_mla.triton_atomic": (
+        contracts.ATOMIC,
+        "d_kv by float atomics, in the order of arrival",
+        ("sparse_mla_backward_q", "sparse_mla_backward_kv"),
+    ),
+    "sparse_mla.triton_ordered": (
+        contracts.ORDERED,
+        "contributions to d_kv staged, sorted by KV row and added in order",
+        ("sparse_mla_backward_q", "sparse_mla_keys", "sparse_mla_backward_kv", "sparse_mla_add_segments"),
+    ),
+    "sparse_mla.triton_fixed_point": (
+        contracts.FIXED_POINT,
+        "d_kv by integer atomics, with a proof that no sum overflowed",
+        (
+            "sparse_mla_backward_q",
+            "sparse_mla_set_scales",
+            "sparse_mla_backward_kv",
+            "sparse_mla_prove_sums",
+            "sparse_mla_scale_back",
+        ),
+    ),
+}
+
+
+def _specs() -> tuple[KernelSpec, ...]:
+    try:
+        from kernels.sparse_mla import atomic, backward, backward_kv, fixed_point, forward, ordered
+    except ImportError as error:
+        return tuple(_without_triton(name, error) for name in _CLAIMS)
+    modules = (forward, backward, backward_kv, ordered, fixed_point)
+    backwards = {
+        "sparse_mla.triton_atomic": atomic.vjp,
+        "sparse_mla.triton_ordered": ordered.vjp,
+        "sparse_mla.triton_fixed_point": fixed_point.vjp,
+    }
+    return tuple(
+        KernelSpec(
+            name,
+            oracle,
+            forward=None if name in backwards else forward.forward,
+            vjp=backwards.get(name),
+            contract=contract,
+            must_run=tuple(next(getattr(m, kernel) for m in modules if hasattr(m, kernel)) for kernel in kernels),
+            capability=triton_probe(forward.sparse_mla_forward),
+            writers=contracts.writers,
+            launches=contracts.launches,
+            doc=doc,
+        )
+        for name, (contract, doc, kernels) in _CLAIMS.items()
+    )
+
+
+def _without_triton(name: str, error: ImportError) -> KernelSpec:
+    def absent(**inputs: Any) -> dict[str, Tensor]:
+        raise error
+
+    contract, doc, kernels = _CLAIMS[name]
+    forward = name.endswith("forward")
+    return KernelSpec(
+        name,
+        oracle,
+        forward=absent if forward else None,
+        vjp=None if forward else absent,
+        contract=contract,
+        must_run=kernels,
+        capability=missing("triton", error),
+        doc=doc,
+    )
+
+
+TRITON: tuple[KernelSpec, ...] = _specs()

@@ -1,0 +1,156 @@
+"""Crew: processes that score suspects side by side, told what to do and answering in lines of JSON.
+
+Each worker makes the same list of suspects for itself and is sent numbers from it, a batch at a time. One that dies
+leaves behind which Case of which suspect it was judging: that suspect is killed, and another worker goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from numcheck.case import Case
+from numcheck.errors import NumcheckError
+from numcheck.score import Scorer
+from numcheck.suspect import Score, Suspect
+
+# Suspects of a function that one worker scores in a row: enough that they teach each other, few enough to share out.
+BATCH = 16
+Row = dict[str, Any]
+
+
+class WorkerLost(NumcheckError, RuntimeError):
+    """A worker that ended before it had scored anything, so that another would end the same way."""
+
+
+def batches(suspects: Sequence[Suspect]) -> list[list[int]]:
+    """Numbers of the suspects, together by unit and at most BATCH of them.
+
+    What a suspect scores depends on its batch alone, so that it is the same with any number of workers.
+    """
+    found: list[list[int]] = []
+    for number, suspect in enumerate(suspects):
+        last = found[-1] if found else []
+        if last and suspects[last[0]].unit == suspect.unit and len(last) < BATCH:
+            last.append(number)
+        else:
+            found.append([number])
+    return found
+
+
+def score_here(suspects: Sequence[Suspect], scorer: Scorer) -> Iterator[Row]:
+    """Score all in this process, batch by batch."""
+    for batch in batches(suspects):
+        scorer.killers.clear()
+        yield from (scorer.score(suspects[number]).to_json() for number in batch)
+
+
+def serve(suspects: Sequence[Suspect], scorer: Scorer, asked: TextIO, told: TextIO, alive: Callable[[], bool]) -> None:
+    """A worker: a line with numbers comes in, for each its "at" lines and one "score" line go out, then "done".
+
+    alive: whether this process can still judge; a device that a mutant has left in error cannot.
+    """
+
+    def tell(**said: Any) -> None:
+        told.write(json.dumps(said) + "\n")
+        told.flush()
+
+    for line in asked:
+        scorer.killers.clear()
+        for number in json.loads(line):
+            scorer.at = lambda law, case, number=number: tell(at=number, law=law, case=case.to_json())  # type: ignore[misc]
+            tell(at=number)
+            tell(score=number, row=scorer.score(suspects[number]).to_json())
+            if not alive():
+                return
+        tell(done=True)
+
+
+@dataclass
+class _Worker:
+    """One process and what it is doing."""
+
+    process: subprocess.Popen[str]
+    left: list[int] = field(default_factory=list)
+    at: Row = field(default_factory=dict)
+    scored: int = 0
+
+    def send(self, batch: list[int]) -> None:
+        """Ask for a batch."""
+        assert self.process.stdin is not None
+        self.left = list(batch)
+        self.process.stdin.write(json.dumps(batch) + "\n")
+        self.process.stdin.flush()
+
+
+def score_apart(suspects: Sequence[Suspect], command: Sequence[str], workers: int) -> Iterator[Row]:
+    """Score all in `workers` processes that `command` starts; each row as it comes.
+
+    Raises WorkerLost where a process ends without having been able to score anything.
+    """
+    waiting = batches(suspects)
+    rows: queue.Queue[Row | BaseException | None] = queue.Queue()
+    lock = threading.Lock()
+
+    def work() -> None:
+        worker = None
+        try:
+            while True:
+                with lock:
+                    batch = waiting.pop(0) if waiting else []
+                while batch:
+                    worker = worker or _Worker(subprocess.Popen(command, stdin=-1, stdout=-1, text=True))
+                    for row in _answers(worker, batch, suspects):
+                        rows.put(row)
+                    batch = worker.left
+                    worker = None if batch or worker.process.poll() is not None else worker
+                if not waiting:
+                    break
+        except BaseException as error:
+            rows.put(error)
+        finally:
+            if worker is not None and worker.process.stdin is not None:
+                worker.process.stdin.close()
+                worker.process.wait()
+            rows.put(None)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(waiting)))]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        while (row := rows.get()) is not None:
+            if isinstance(row, BaseException):
+                raise row
+            yield row
+
+
+def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect]) -> Iterator[Row]:
+    """The rows of a batch. What is not answered stays in `worker.left`; the suspect that ended a process is killed."""
+    assert worker.process.stdout is not None
+    worker.send(batch)
+    for line in worker.process.stdout:
+        said = json.loads(line)
+        if "score" in said:
+            worker.left.remove(said["score"])
+            worker.scored += 1
+            yield said["row"]
+        elif "at" in said:
+            worker.at = said
+        elif "done" in said:
+            return
+    code = worker.process.wait()
+    if "law" in worker.at and worker.at["at"] in worker.left:
+        worker.left.remove(worker.at["at"])
+        yield _died(suspects[worker.at["at"]], worker.at, code).to_json()
+    elif not worker.scored:
+        raise WorkerLost(f"a worker ended with exit code {code} before it had scored anything; --workers 1 shows why")
+
+
+def _died(suspect: Suspect, at: Row, code: int) -> Score:
+    why = f"the process ended with exit code {code} in the midst of it"
+    return Score(suspect, "KILLED", at["law"], Case.from_json(at["case"]), why, raised=True)

@@ -1,0 +1,180 @@
+"""A kernel's part of base against head: bits, what moved, and its gates then and now on one axis."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from numcheck.baseline import GateKey, Known, Seen
+from numcheck.case import Case
+from numcheck.compare import Bits, Compared, Comparison, Moved, grouped, words
+from numcheck.report import axes
+from numcheck.report.gates import headroom
+from numcheck.report.inputs import made
+from numcheck.report.text import clean, count, figure, short
+from numcheck.selection import law_order
+
+# Pictures of gates that did not move, in one page: beyond, they are counted. Those that moved are always drawn.
+QUIET = 240
+# Cases listed for one output whose bits changed, and vanished ones.
+CASES = 8
+
+
+@dataclass
+class Budget:
+    """How many pictures of gates that did not move the page may still hold."""
+
+    left: int = QUIET
+
+
+@dataclass(frozen=True)
+class Link:
+    """A Case in words, how its inputs are made, and the key by which the page finds it (law, Case)."""
+
+    text: str
+    made: str
+    line: str
+    law: str = ""
+
+
+@dataclass(frozen=True)
+class ChangedBits:
+    """One output: in how many of the shared Cases its bits are the same; the smallest Cases in which they are not."""
+
+    output: str
+    told: str
+    changed: int
+    cases: list[Link]
+
+
+@dataclass(frozen=True)
+class ThenNow:
+    """One gate of one output in both runs: the lowest headroom of each, and the picture."""
+
+    law: str
+    output: str
+    kind: str
+    cases: int
+    then: str
+    now: str
+    moved: bool
+    picture: Markup
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that moved: what, then and now, in how many Cases, one of them."""
+
+    group: str
+    what: str
+    before: str
+    after: str
+    loss: bool
+    cases: int
+    case: Link | None
+
+
+@dataclass(frozen=True)
+class Against:
+    """The part."""
+
+    compared: Compared
+    bits: list[ChangedBits]
+    changes: list[Change]
+    moved: list[ThenNow]
+    still: list[ThenNow]
+    left_out: int
+    vanished: list[Link]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to say."""
+        return self.compared.quiet
+
+
+GROUPS = (
+    ("claims", "verdict"),
+    ("contract", "Contract"),
+    ("limits", "limit"),
+    ("gates", "gate"),
+    ("cases", "verdict"),
+    ("memory", "memory"),
+    ("skips", "coverage"),
+)
+
+
+def against(comparison: Comparison, compared: Compared, budget: Budget) -> Against:
+    """Of one kernel; takes from `budget` what it draws of gates that did not move."""
+    base, head = (side.kernels[compared.subject.key] for side in (comparison.base, comparison.head))
+    told = {moved.what for moved in compared.gates}
+    pairs = _pairs(base, head)
+    moved = [key for key in pairs if words.gate(key) in told]
+    still = [key for key in pairs if key not in moved][: budget.left]
+    budget.left -= len(still)
+    return Against(
+        compared,
+        [_bits(bits, base, head) for bits in compared.bits],
+        [change for name, group in GROUPS for change in _changes(group, getattr(compared, name))],
+        [_then_now(key, *pairs[key], True) for key in moved],
+        [_then_now(key, *pairs[key], False) for key in still],
+        len(pairs) - len(moved) - len(still),
+        [_link(case) for case in compared.vanished[:CASES]],
+    )
+
+
+def _pairs(base: Known, head: Known) -> Mapping[GateKey, tuple[list[float], list[float]]]:
+    """Gate -> headrooms then and now, of the Cases that both runs judged and of all Cases together."""
+    found: dict[GateKey, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    sides = [(base.pooled, head.pooled)]
+    sides += [(base.cases[key].gates, seen.gates) for key, seen in head.cases.items() if key in base.cases]
+    for old, new in sides:
+        for gate in (gate for gate in old if gate in new):
+            if old[gate].vacuous and new[gate].vacuous:
+                continue
+            for into, figure_ in zip(found[gate], (old[gate], new[gate]), strict=True):
+                into.append(headroom(gate[2], figure_.value, figure_.limit, figure_.lower))
+    return dict(sorted(found.items(), key=lambda item: law_order(item[0][0])))
+
+
+def _then_now(key: GateKey, then: list[float], now: list[float], moved: bool) -> ThenNow:
+    law, output, kind = key
+    low = figure(min(then)), figure(min(now))
+    told = f"{kind} of {output} under {law}, {count(len(now), 'figure')}: lowest headroom then {low[0]}, now {low[1]}"
+    return ThenNow(law, output, kind, len(now), *low, moved, axes.then_now(then, now, clean(told)))
+
+
+def _bits(bits: Bits, base: Known, head: Known) -> ChangedBits:
+    shared = bits.same + len(bits.changed)
+    if bits.free:
+        told = "not compared: its order is free"
+    elif bits.changed:
+        told = f"changed in {len(bits.changed)} of {count(shared, 'Case')}"
+    else:
+        told = f"the same in {count(shared, 'Case')}"
+    links = [
+        _link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in bits.changed[:CASES]
+    ]
+    return ChangedBits(bits.output, told, len(bits.changed), links)
+
+
+def _law(output: str, then: Seen, now: Seen) -> str:
+    """The first law under which the bits of `output` are otherwise."""
+    for law in sorted(then.hashes.keys() & now.hashes.keys(), key=law_order):
+        if then.hashes[law].get(output) != now.hashes[law].get(output):
+            return law
+    return ""
+
+
+def _changes(group: str, moved: Iterable[Moved]) -> list[Change]:
+    return [
+        Change(group, m.what, m.before, m.after, m.loss, cases, _link(m.case, m.law) if m.case else None)
+        for m, cases in grouped(moved)
+    ]
+
+
+def _link(case: Case, law: str = "") -> Link:
+    plain = case.to_json()
+    return Link(short(plain), made(plain), case.line(), law)

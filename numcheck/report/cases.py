@@ -1,0 +1,136 @@
+"""Every judged Case by number: what a mark of a picture leads to, and what search and filters look through."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numcheck.record import replay_line
+from numcheck.report.gates import kernel_anchor, room_of
+from numcheck.report.inputs import SENTENCES, made
+from numcheck.report.text import anchor, clean, figure, short
+from numcheck.selection import Judged, Kernel, Place, Selection, law_order
+
+# Rows of the table as it stands without a script, and as a script shows it: a reader searches, and does not scroll.
+ROWS = 60
+# Digits of a headroom in the page's data: as many as a reader is shown.
+DIGITS = 3
+SEVERITY = ("ERROR", "FAIL", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "PASS")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One row of the table."""
+
+    kernel: Kernel
+    place: Place
+    law: str
+    status: str
+    phase: str
+    case: str
+    key: str
+    made: str
+    room: str
+    replay: str
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The table's first rows, how many there are, and the page's data as JSON that no markup can break out of."""
+
+    shown: list[Shown]
+    total: int
+    data: str
+
+
+def cases(chosen: Selection) -> Cases:
+    """Of all Cases that count, failures first, then those nearest to a limit."""
+    rooms = [_room(judged) for judged in chosen.cases]
+    order = sorted(range(len(rooms)), key=lambda i: (_severity(chosen.cases[i].status), rooms[i]))
+    return Cases(
+        [_shown(chosen.cases[i], rooms[i]) for i in order[:ROWS]],
+        len(rooms),
+        _safe(_data(chosen.cases, rooms, order)),
+    )
+
+
+def case_key(kernel: Kernel, place: Place, law: str, line: str) -> str:
+    """A Case's place in every page: the same in each rendering."""
+    return anchor("case", kernel.specs, kernel.spec, place.name, law, line)
+
+
+def line(case: Mapping[str, Any]) -> str:
+    """A Case on one line of JSON, as a replay line has it."""
+    return json.dumps(case, separators=(",", ":"))
+
+
+def _shown(judged: Judged, room: float) -> Shown:
+    case = judged.row["case"]
+    return Shown(
+        judged.kernel,
+        judged.place,
+        judged.law,
+        judged.status,
+        judged.row["phase"],
+        short(case),
+        case_key(judged.kernel, judged.place, judged.law, line(case)),
+        made(case),
+        figure(room) if room < math.inf else "",
+        replay_line(judged.kernel.specs, judged.kernel.spec, judged.law, case),
+    )
+
+
+def _room(judged: Judged) -> float:
+    """The lowest headroom of a Case's gates that could have failed."""
+    return min((room_of(gate)[0] for gate in judged.row["gates"] if not gate.get("vacuous")), default=math.inf)
+
+
+def _severity(status: str) -> int:
+    return SEVERITY.index(status)
+
+
+def _data(judged: Sequence[Judged], rooms: Sequence[float], order: Sequence[int]) -> dict[str, Any]:
+    """kernels: [specs, spec, place, anchor]; rows, by number: [kernel, law, status, phase, Case, headroom, key]."""
+    kernels: dict[tuple[Kernel, Place], int] = {}
+    names: dict[str, int] = {}
+    lines: dict[str, int] = {}
+    shorts: dict[str, str] = {}
+
+    def rows() -> Iterator[list[Any]]:
+        for one, room in zip(judged, rooms, strict=True):
+            text = line(one.row["case"])
+            if text not in lines:
+                shorts[text] = clean(short(one.row["case"]))
+            yield [
+                kernels.setdefault((one.kernel, one.place), len(kernels)),
+                names.setdefault(one.law, len(names)),
+                _severity(one.status),
+                names.setdefault(one.row["phase"], len(names)),
+                lines.setdefault(text, len(lines)),
+                float(f"{room:.{DIGITS}g}") if room < math.inf else None,
+                case_key(one.kernel, one.place, one.law, text),
+            ]
+
+    made_rows = list(rows())
+    return {
+        "rows": made_rows,
+        "order": list(order),
+        "cases": list(shorts.items()),
+        "names": [clean(name) for name in names],
+        "statuses": SEVERITY,
+        "kernels": [[*map(clean, (k.specs, k.spec, p.name)), kernel_anchor(k, p)] for k, p in kernels],
+        "laws": sorted({clean(one.law) for one in judged}, key=law_order),
+        "sentences": SENTENCES,
+        "shown": ROWS,
+    }
+
+
+def _safe(data: Mapping[str, Any]) -> str:
+    """ASCII JSON in which no tag, entity or comment can begin."""
+    text = json.dumps(data, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text

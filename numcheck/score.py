@@ -1,0 +1,295 @@
+"""Score: which law catches which broken kernel, on which Case, and how long that takes.
+
+A kill counts only where the honest spec passes the same law on the same Case in the same run. The first killing Case
+ends a suspect; Cases that killed others of its function come first. Every Case is one that the law tries on any kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numcheck.capability import Unavailable
+from numcheck.case import Case
+from numcheck.errors import RAISED, InvalidSpec
+from numcheck.execute import execute
+from numcheck.laws import LAWS
+from numcheck.laws.law import Law
+from numcheck.mutate import REACHED, Mutant, built
+from numcheck.profile import Profile
+from numcheck.sample import sample
+from numcheck.shrink import judged
+from numcheck.spec import KernelSpec
+from numcheck.suspect import Score, Suspect
+from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, reminders, trials
+from numcheck.usual import Usual, kept
+from numcheck.verdict import OutputVerdict, Status, Verdict
+
+# Killing Cases of a function that go before all others: more would cost a survivor little and a kill much.
+FRONT = 6
+# Seconds for one Case of one law; the longest honest one takes two. A mutant that never ends is caught by this.
+PATIENCE = 60.0
+
+Key = tuple[str, Case]
+At = Callable[[str, Case], None]
+
+
+class OutOfTime(BaseException):
+    """One Case took longer than PATIENCE; no Exception, so that no kernel and no law takes it for its own."""
+
+
+def nothing(*said: object) -> None:
+    return None
+
+
+@dataclass
+class Scorer:
+    """Scores suspects one after another, and remembers what the honest specs did and which Cases killed.
+
+    every: ask every law, so that the matrix is whole; else the first kill ends a suspect. at(law, case) is told before
+    each Case of a suspect, for whoever outlives this process.
+    """
+
+    profile: Profile
+    every: bool = False
+    largest: int = LARGEST
+    at: At = nothing
+    held: dict[tuple[int, str, Case], Verdict] = field(default_factory=dict)
+    specs: dict[int, KernelSpec] = field(default_factory=dict)
+    killers: dict[str, Counter[Key]] = field(default_factory=dict)
+    lists: dict[tuple[int, str], tuple[Trial, ...]] = field(default_factory=dict)
+    present: dict[tuple[int, str, tuple[int, int]], bool] = field(default_factory=dict)
+    usuals: dict[int, Usual | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # The slow rungs start fresh processes, which know no mutant.
+        self.profile = replace(self.profile, slow=0)
+
+    def score(self, suspect: Suspect) -> Score:
+        """How `suspect` fares. Never raises for what its source or its kernels do."""
+        start = time.perf_counter()
+        if suspect.honest is None:
+            why = "it names no honest spec, and a kill counts only where that passes; give Fault(..., honest=SPEC)"
+            return Score(suspect, "SURVIVED", why=why)
+        found = suspect.honest.available(self.profile.device)
+        if isinstance(found, Unavailable):
+            return Score(suspect, "UNAVAILABLE", why=found.reason)
+        if suspect.mutant is not None and not self._built_in(suspect, suspect.mutant, suspect.honest):
+            why = "it stands in a branch of compile-time parameters that no Case of this spec builds"
+            return Score(suspect, "ABSENT", why=why, seconds=time.perf_counter() - start)
+        with ExitStack() as stack:
+            try:
+                broken = stack.enter_context(suspect.broken())
+            except RAISED as error:
+                why = f"its source does not load: {type(error).__name__}: {error}"
+                return Score(suspect, "STILLBORN", why=why, seconds=time.perf_counter() - start)
+            run = _Run(self, suspect, suspect.honest, broken)
+            scored = run.result()
+            return replace(scored, usual=self._usual(suspect.honest, broken), seconds=time.perf_counter() - start)
+
+    def trials(self, suspect: Suspect, honest: KernelSpec) -> tuple[Trial, ...]:
+        """What a suspect is put to: everything of the law that a declared fault names; else small Cases of all laws."""
+        law = suspect.fault.law if suspect.fault is not None else ""
+        self.specs[id(honest)] = honest
+        if (id(honest), law) not in self.lists:
+            laws = LAWS if not law or self.every else (_law(law),)
+            drawn, largest = (self.profile.examples, math.inf) if law else (DRAWN, self.largest)
+            found = trials(honest, laws, self.profile, drawn=drawn, largest=largest)
+            # Who asks for other sizes than the usual ones is given all of them.
+            self.lists[id(honest), law] = affordable(found) if not law and largest == LARGEST else found
+        return self.lists[id(honest), law]
+
+    def honest(self, spec: KernelSpec, trial: Trial) -> Verdict:
+        """What the law says of the honest spec on this Case; judged once a run."""
+        key = (id(spec), *trial.key)
+        if key not in self.held:
+            self.held[key] = judged(trial.law, spec, trial.case, self.profile)
+        return self.held[key]
+
+    def _built_in(self, suspect: Suspect, mutant: Mutant, honest: KernelSpec) -> bool:
+        """Whether some Case enters the compile-time branch that the mutant stands in, if it stands in one."""
+        marked = mutant.marked()
+        if marked is None:
+            return True
+        key = (id(honest), mutant.module, (marked.edit.start, marked.edit.end))
+        if key not in self.present:
+            cases = dict.fromkeys(t.case for t in sorted(self.trials(suspect, honest), key=Trial.price))
+            self.present[key] = any(self._enters(honest, marked, case) for case in cases if not honest.illegal(case))
+        return self.present[key]
+
+    def _enters(self, honest: KernelSpec, marked: Mutant, case: Case) -> bool:
+        with built(honest, marked) as broken:
+            drawn = sample(honest.oracle, case, device=self.profile.device)
+            return (
+                REACHED
+                in execute(broken, drawn, device=self.profile.device, guard=False, saved=kept(broken, drawn)).error
+            )
+
+    def _usual(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
+        if id(honest) not in self.usuals:
+            usual = Usual.of(honest, self.profile.device)
+            passes = usual is not None and not usual.catches(honest)
+            self.usuals[id(honest)] = usual if passes else None
+        usual = self.usuals[id(honest)]
+        if usual is None:
+            return None
+        try:
+            with limited(PATIENCE):
+                return usual.catches(broken)
+        except OutOfTime:
+            return True
+
+
+@dataclass
+class _Run:
+    """One suspect on its way through its trials."""
+
+    scorer: Scorer
+    suspect: Suspect
+    honest: KernelSpec
+    broken: KernelSpec
+    judged: dict[str, list[tuple[Case, Verdict, Verdict]]] = field(default_factory=dict)
+    kills: dict[str, tuple[Case | None, Verdict]] = field(default_factory=dict)
+    doubted: int = 0
+    changed: bool = False
+
+    def result(self) -> Score:
+        """Judge trial after trial, then what the laws say of all Cases together."""
+        for trial in self._order():
+            if trial.law.name not in self.kills:
+                self._try(trial)
+            if self.kills and not self.scorer.every:
+                break
+        if not self.kills or self.scorer.every:
+            self._pool()
+        return self._scored()
+
+    def _order(self) -> Sequence[Trial]:
+        found, suspect = self.scorer.trials(self.suspect, self.honest), self.suspect
+        known = self.scorer.killers.setdefault(suspect.unit, Counter())
+        first = [key for key, _ in known.most_common(FRONT)] if suspect.mutant is not None else []
+        order = ordered(found, suspect.operator, first)
+        if suspect.reason is None or self.scorer.profile.name == "deep":
+            return order
+        return reminders(order, first)
+
+    def _try(self, trial: Trial) -> None:
+        before = self.scorer.honest(self.honest, trial)
+        if not before.held:
+            self.doubted += 1
+            return
+        self.scorer.at(trial.law.name, trial.case)
+        verdict = self._judged(trial)
+        self.changed |= not verdict.held or dict(verdict.hashes) != dict(before.hashes)
+        if verdict.held:
+            self.judged.setdefault(trial.law.name, []).append((trial.case, verdict, before))
+            return
+        self.kills[trial.law.name] = (trial.case, verdict)
+        self.scorer.killers[self.suspect.unit][trial.key] += 1
+
+    def _judged(self, trial: Trial) -> Verdict:
+        try:
+            with limited(PATIENCE):
+                return judged(trial.law, self.broken, trial.case, self.scorer.profile)
+        except OutOfTime:
+            why = f"did not end within {PATIENCE:g} s"
+            outputs = dict.fromkeys(self.broken.judged, OutputVerdict(Status.ERROR, why))
+            return Verdict(self.broken.name, trial.law.name, "the kernel comes to an end", outputs)
+
+    def _pool(self) -> None:
+        for law in LAWS:
+            rows = self.judged.get(law.name, [])
+            if not rows or law.name in self.kills:
+                continue
+            pooled = _pooled(law, self.broken, [(case, after) for case, after, _ in rows])
+            if pooled is None or pooled.held:
+                continue
+            before = _pooled(law, self.honest, [(case, honest) for case, _, honest in rows])
+            if before is None or before.held:
+                self.kills[law.name] = (None, pooled)
+
+    def _scored(self) -> Score:
+        tried = {name: len(rows) for name, rows in self.judged.items()}
+        asked = {trial.law.name for trial in self.scorer.trials(self.suspect, self.honest)}
+        laws = {name: name in self.kills for name in sorted(asked) if name in self.kills or self._to_the_end(name)}
+        base = Score(self.suspect, "SURVIVED", tried=tried, laws=laws, changed=self.changed, why=self._held())
+        reason = self.suspect.reason
+        if not self.kills:
+            if reason is None or not reason.proves:
+                return base
+            if reason.claim == "equal" and self.changed:
+                return replace(base, status="REFUTED", why="the reason says that no bit can differ, and one did")
+            return replace(base, status="EQUIVALENT")
+        law = self._credited()
+        case, verdict = self.kills[law]
+        killed = replace(base, law=law, case=case, why=_said(verdict), raised=_raised(verdict), status="KILLED")
+        if reason is not None:
+            said = f"the reason says that it survives ({reason.claim}), but {law} catches it: {killed.why}"
+            return replace(killed, status="REFUTED", why=said)
+        named = self.suspect.fault.law if self.suspect.fault is not None else law
+        return killed if law == named else replace(killed, status="SURVIVED", why=f"{named} passes it; {law} does not")
+
+    def _credited(self) -> str:
+        """The law that a fault names, where it is among those that caught it; else the first."""
+        named = self.suspect.fault.law if self.suspect.fault is not None else ""
+        return named if named in self.kills else next(iter(self.kills))
+
+    def _to_the_end(self, law: str) -> bool:
+        return self.scorer.every or not self.kills
+
+    def _held(self) -> str:
+        doubt = f"; on {self.doubted} more the honest spec fails too, which counts for nothing" if self.doubted else ""
+        count = sum(map(len, self.judged.values()))
+        same = "" if self.changed else ", without a bit that differs"
+        return f"held on {count} Cases{same}{doubt}"
+
+
+def _pooled(law: Law, spec: KernelSpec, rows: list[tuple[Case, Verdict]]) -> Verdict | None:
+    try:
+        return law.pool(spec, rows)
+    except RAISED as error:
+        outputs = {"*": OutputVerdict(Status.ERROR, f"{type(error).__name__}: {error} (raised by the law itself)")}
+        return Verdict(spec.name, law.name, "the law pools its Cases", outputs, pooled=True)
+
+
+def _law(name: str) -> Law:
+    for law in LAWS:
+        if law.name == name:
+            return law
+    raise InvalidSpec(f"a fault names the law {name!r}; there is {', '.join(law.name for law in LAWS)}")
+
+
+def _said(verdict: Verdict) -> str:
+    """What the worst output's verdict says, in one line."""
+    name, worst = max(verdict.outputs.items(), key=lambda item: item[1].status)
+    return " ".join(f"{name}: {worst.why}{'; ' if worst.where else ''}{worst.where}".split())
+
+
+def _raised(verdict: Verdict) -> bool:
+    return verdict.status is Status.ERROR and verdict.law != "evidence"
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime inside once the time is up; in a thread, or without alarms, there is no limit."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(number: int, frame: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,289 @@
+"""The page in a real browser, opened from a file: what it does, asked of the page and not of its template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numcheck.record import read, replay_line
+from numcheck.report import render_html
+from numcheck.report.cases import case_key, line
+from numcheck.report.inputs import made
+from numcheck.selection import CPU, Kernel
+from tests.browser.chromium import Browser
+from tests.browser.conftest import REASON
+from tests.report import scene
+
+Pages = dict[str, Path]
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+# A reviewer waits 2 s without minding. Counted in the page, from its start to its load event.
+SECONDS = 2.0
+
+
+def opened(chromium: Browser, path: Path, hash_: str = "") -> Browser:
+    chromium.open(path.as_uri() + hash_)
+    return chromium
+
+
+def texts(chromium: Browser, selector: str) -> list[str]:
+    """The text of every element of `selector` that is seen."""
+    found: list[str] = chromium.run(
+        f"[...document.querySelectorAll({json.dumps(selector)})].filter((e) => e.checkVisibility())"
+        ".map((e) => e.innerText.replace(/\\s+/g, ' ').trim())"
+    )
+    return found
+
+
+def type_into_search(chromium: Browser, text: str) -> None:
+    chromium.run(
+        f"(() => {{ const s = document.getElementById('search'); s.value = {json.dumps(text)};"
+        " s.dispatchEvent(new Event('input')); })()"
+    )
+
+
+def click(chromium: Browser, selector: str) -> None:
+    chromium.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+def hash_of(chromium: Browser) -> str:
+    return str(chromium.run("decodeURIComponent(location.hash)"))
+
+
+@pytest.mark.parametrize("name", ["clean", "failing", "compared"])
+def test_it_opens_from_a_file_and_asks_for_nothing_else(chromium: Browser, pages: Pages, name: str) -> None:
+    opened(chromium, pages[name])
+    assert chromium.requests() == [pages[name].as_uri()]
+    assert chromium.complaints() == []
+
+
+def test_the_first_screen_answers(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["compared"])
+    chromium.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    bottoms = chromium.run("[...document.querySelectorAll('.answer')].map((e) => e.getBoundingClientRect().bottom)")
+    assert len(bottoms) == 3
+    assert max(bottoms) < 900
+    answers = texts(chromium, ".answer")
+    assert answers[0].startswith("Did bits change? ✕ Yes triton on CPU: out in ")
+    assert answers[1].startswith("Did accuracy or coverage fall? ✓ No")
+    assert answers[2].startswith("What was not run? ○ Something")
+    assert REASON in texts(chromium, ".accepted")[0]
+
+
+def test_only_the_card_that_moved_says_so(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["compared"])
+    assert [t.split(" as ")[0] for t in texts(chromium, ".moved-card h3")] == ["triton"]
+    assert texts(chromium, ".moved-card .otherwise b") == ["out"]
+    assert "Nothing moved." in texts(chromium, ".card:not(.moved-card) .against")[0]
+    click(chromium, ".chips button:last-child")
+    assert [t.split(" as ")[0] for t in texts(chromium, ".card h3")] == ["triton"]
+    assert hash_of(chromium) == "#?moved=1"
+
+
+def test_search_narrows_entries_and_cases_and_a_link_carries_it(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    before = len(texts(chromium, "#kernels .card"))
+    type_into_search(chromium, "split_atomic D 4096 bf16")
+    assert texts(chromium, "#kernels .card h3") == ["triton_split_atomic as interpreter, CPU"]
+    rows = texts(chromium, "#cases-table tbody tr")
+    assert rows
+    assert all("triton_split_atomic" in row and "D 4096" in row and "bf16" in row for row in rows)
+    link = chromium.run("location.href")
+    opened(chromium, pages["clean"])
+    chromium.open(link)
+    assert chromium.run("document.getElementById('search').value") == "split_atomic D 4096 bf16"
+    assert texts(chromium, "#cases-table tbody tr") == rows
+    type_into_search(chromium, "")
+    assert len(texts(chromium, "#kernels .card")) == before
+
+
+def test_search_finds_cases_beyond_those_that_are_shown(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["clean"])
+    total = chromium.run("page.data.rows.length")
+    assert texts(chromium, "#cases-told") == [f"60 of {total} judged Cases"]
+    type_into_search(chromium, "split_ordered accuracy wide")
+    rows = texts(chromium, "#cases-table tbody tr")
+    assert 0 < len(rows) < 24
+    assert all("split_ordered" in row and "accuracy" in row and "wide" in row for row in rows)
+
+
+def test_status_filters_show_those_alone(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    chips = texts(chromium, ".chips button")
+    assert chips[:2] == ["ERROR", "FAIL"]
+    click(chromium, ".chips button:nth-child(2)")
+    assert chromium.run("document.querySelector('.chips button:nth-child(2)').getAttribute('aria-pressed')") == "true"
+    assert set(texts(chromium, "#cases-table .badge")) == {"FAIL"}
+    assert hash_of(chromium) == "#?status=FAIL"
+    assert [t.split(" as ")[0] for t in texts(chromium, "#kernels h3")] == ["triton"]
+
+
+@pytest.mark.parametrize("table", ["#cases-table", "#near table", "#skips table"])
+def test_a_table_sorts_by_any_column_and_back(chromium: Browser, pages: Pages, table: str) -> None:
+    opened(chromium, pages["clean"])
+
+    def column(index: int) -> list[str]:
+        return texts(chromium, f"{table} tbody tr > :nth-child({index})")
+
+    columns = chromium.run(f"document.querySelectorAll('{table} thead th').length")
+    for index in range(1, columns + 1):
+        head = f"{table} thead th:nth-child({index})"
+        before = column(index)
+        click(chromium, f"{head} button")
+        assert chromium.run(f"document.querySelector('{head}').ariaSort") == "ascending"
+        up = column(index)
+        click(chromium, f"{head} button")
+        assert sorted(up) == sorted(before)
+        assert column(index)[0] == up[-1] or column(index)[0] in up
+        click(chromium, f"{head} button")
+        assert column(index) == before
+        numbers = [float(t) for t in up if t.replace(".", "", 1).isdigit()]
+        assert numbers == sorted(numbers)
+
+
+def test_from_a_mark_to_its_case_and_on_to_the_next(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    spot = chromium.run("""(() => {
+      document.documentElement.style.scrollBehavior = "auto";
+      const path = document.querySelector("path.failed[data-rows]"), svg = path.ownerSVGElement;
+      svg.scrollIntoView({block: "center"});
+      const [, x, y] = /M([\\d.]+) ([\\d.]+)/.exec(path.getAttribute("d")).map(Number);
+      const box = svg.getBoundingClientRect(), row = Number(path.dataset.rows.split(" ")[0]);
+      return {x: box.left + x, y: box.top + y, replay: page.row(row).replay, rows: page.row(row)};
+    })()""")
+    chromium.click(spot["x"], spot["y"])
+    assert chromium.run("document.getElementById('case').open")
+    assert texts(chromium, "#case-replay") == [spot["replay"]]
+    assert spot["rows"]["status"] == "FAIL"
+    assert hash_of(chromium) == f"#?case={spot['rows']['key']}"
+    place = texts(chromium, "#case-place")[0]
+    chromium.press("ArrowRight")
+    assert texts(chromium, "#case-place") != [place]
+    chromium.press("Escape")
+    assert not chromium.run("document.getElementById('case').open")
+    assert hash_of(chromium) in ("", "#")
+
+
+def test_a_link_to_a_case_opens_it_with_its_inputs_and_its_replay(chromium: Browser, pages: Pages) -> None:
+    records = read(pages["failing"].with_suffix(".jsonl"))
+    row = next(r for r in records.of("case") if r["status"] == "FAIL" and r["phase"] == "grid")
+    # The key is the same in every rendering.
+    key = case_key(Kernel("kernels", "triton"), CPU, "accuracy", line(row["case"]))
+    opened(chromium, pages["failing"], f"#?case={key}")
+    assert texts(chromium, "#case-replay") == [replay_line("kernels", "triton", "accuracy", row["case"])]
+    assert texts(chromium, "#case-made") == [made(row["case"])]
+    assert texts(chromium, "#case-facts dd")[:4] == [str(v) for v in row["case"]["sizes"].values()] + [
+        row["case"]["dtype"]
+    ]
+
+
+def test_every_case_reads_in_the_browser_as_it_does_elsewhere(chromium: Browser, pages: Pages) -> None:
+    """Replay lines and how inputs are made are composed in the page: they must be numcheck's own, letter by letter."""
+    opened(chromium, pages["clean"])
+    found: list[dict[str, Any]] = chromium.run(
+        "page.data.rows.map((r, i) => ({...page.row(i), made: page.made(page.row(i).line)}))"
+    )
+    for one in found:
+        case = json.loads(one["line"])
+        assert one["replay"] == replay_line(one["specs"], one["spec"], one["law"], case)
+        assert one["made"] == made(case)
+
+
+def test_a_place_that_a_filter_hides_is_shown_by_its_link(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    anchor = chromium.run("document.querySelectorAll('.card')[1].id")
+    type_into_search(chromium, "eager_bf16")
+    assert not chromium.run(f"document.getElementById('{anchor}').checkVisibility()")
+    chromium.run(f"location.hash = '{anchor}'")
+    chromium.run("new Promise((done) => setTimeout(done, 50))")
+    assert chromium.run(f"document.getElementById('{anchor}').checkVisibility()")
+    assert chromium.run("document.getElementById('search').value") == ""
+
+
+def test_links_within_the_page_lead_somewhere(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["compared"])
+    assert (
+        chromium.run("""[...document.querySelectorAll("a[href]")].map((a) => a.getAttribute("href"))
+      .filter((href) => href.startsWith("#?")
+        ? !page.data.rows.some((row) => row[6] === new URLSearchParams(href.slice(2)).get("case"))
+        : !document.getElementById(href.slice(1)))""")
+        == []
+    )
+
+
+def test_it_can_be_used_by_keyboard_alone(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    chromium.press("/", "/")
+    assert chromium.run("document.activeElement.id") == "search"
+    chromium.run("document.querySelector('svg.walkable[tabindex=\"0\"]').focus()")
+    chromium.press("ArrowRight")
+    assert chromium.run("document.activeElement.matches('svg.walkable[tabindex=\"0\"]')")
+    chromium.press("Enter")
+    assert chromium.run("document.getElementById('case').open")
+    assert chromium.run("document.getElementById('case').contains(document.activeElement)")
+    chromium.press("Escape")
+    assert chromium.run("document.activeElement.matches('svg.walkable')")
+
+
+def axe(chromium: Browser, scheme: str = "light", rules: str = "{}") -> list[str]:
+    """What the checker finds; rules: options of axe.run."""
+    chromium.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    chromium.run(AXE.read_text(encoding="utf-8") + "; 0")
+    found = chromium.run(f"axe.run(document, {rules}).then((r) => r.violations)")
+    return [f"{v['id']}: {v['help']}: {[n['html'][:160] for n in v['nodes'][:3]]}" for v in found]
+
+
+def test_an_accessibility_checker_finds_nothing(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["few"])
+    chromium.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert axe(chromium) == []
+    # Colours alone are otherwise in the dark.
+    assert axe(chromium, "dark", "{runOnly: ['color-contrast']}") == []
+
+
+def test_the_checker_would_find_something(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["few"])
+    chromium.run("document.documentElement.removeAttribute('lang')")
+    chromium.run("document.querySelector('h1').style.color = '#eeeeee'")
+    rules = "{runOnly: ['color-contrast', 'html-has-lang']}"
+    assert {said.split(":")[0] for said in axe(chromium, rules=rules)} == {"color-contrast", "html-has-lang"}
+
+
+def test_a_case_has_no_violation_either(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["few"])
+    chromium.run("page.open([0, 1])")
+    assert axe(chromium) == []
+
+
+def test_in_print_the_page_is_light_and_without_controls(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    chromium.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert texts(chromium, "nav, .replay button, .filter") == []
+        assert chromium.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    finally:
+        chromium.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_without_scripts_it_still_reads(chromium: Browser, pages: Pages) -> None:
+    chromium.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        opened(chromium, pages["failing"])
+    finally:
+        chromium.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert texts(chromium, "h1") == ["Did not hold"]
+    assert texts(chromium, ".filter") == texts(chromium, "dialog") == texts(chromium, ".with-script") == []
+
+
+def test_ten_thousand_records_are_there_within_two_seconds(chromium: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "many.html"
+    path.write_text(render_html(read(scene.write(tmp_path / "r.jsonl", count=355, failing=True))), encoding="utf-8")
+    opened(chromium, path)
+    # CPU time of the page's own thread, so that a busy machine does not decide.
+    chromium.call("Performance.enable")
+    metrics = {m["name"]: m["value"] for m in chromium.call("Performance.getMetrics")["metrics"]}
+    assert metrics["TaskDuration"] < SECONDS, metrics
+    type_into_search(chromium, "triton seed 34")
+    assert texts(chromium, "#cases-table tbody tr")

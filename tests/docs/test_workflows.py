@@ -1,0 +1,128 @@
+"""The GitHub Actions workflows: actionlint, what they may do, and their shell steps, run here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.report import scene
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+HEAD = "0123abc"
+
+
+def steps(name: str) -> dict[str, str]:
+    """Step name -> its shell lines; of steps of one name, the first."""
+    text = (ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for part in re.split(r"^      - ", text, flags=re.MULTILINE)[1:]:
+        shell = re.search(r"^        run: \|\n((?:          .*\n|\n)+)", part, flags=re.MULTILINE)
+        if shell and part.startswith("name: "):
+            found.setdefault(part.splitlines()[0].removeprefix("name: "), textwrap.dedent(shell[1]))
+    return found
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def shell(text: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run one step as GitHub's runner does, with `folder`/bin before everything else."""
+    own = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    own["GITHUB_STEP_SUMMARY"] = str(folder / "summary.md")
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
+    return subprocess.run(command, cwd=folder, env={**own, **variables}, capture_output=True, text=True)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose kernels have just been judged."""
+    script(tmp_path, ".venv/bin/numcheck", f'exec {sys.executable} -m numcheck "$@"')
+    (tmp_path / "reports").mkdir()
+    scene.write(tmp_path / "reports" / "head.jsonl", count=3, failing=True)
+    return tmp_path
+
+
+def test_actionlint_finds_nothing() -> None:
+    program = shutil.which("actionlint")
+    if program is None:
+        pytest.skip("no actionlint on PATH: https://github.com/rhysd/actionlint/releases has one file for each machine")
+    done = subprocess.run([program, *map(str, WORKFLOWS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_no_step_puts_foreign_text_into_its_shell(path: Path) -> None:
+    found = steps(path.name)
+    assert found
+    assert not [name for name, text in found.items() if "${{" in text]
+    text = path.read_text(encoding="utf-8")
+    assert "pull_request_target" not in text
+    assert "write-all" not in text
+
+
+def test_only_the_workflow_that_runs_no_foreign_code_may_write() -> None:
+    writes = {path.name for path in WORKFLOWS if ": write" in path.read_text(encoding="utf-8")}
+    assert writes == {"numcheck-comment.yml"}
+    assert "checkout" not in (ROOT / ".github/workflows/numcheck-comment.yml").read_text(encoding="utf-8")
+
+
+def test_the_report_step_writes_page_summary_and_annotations(checkout: Path) -> None:
+    shutil.copy(checkout / "reports" / "head.jsonl", checkout / "reports" / "base.jsonl")
+    done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
+    assert done.returncode == 0, done.stderr
+    assert "::error title=" in done.stdout
+    assert "Did bits change?" in (checkout / "reports" / "numcheck.html").read_text(encoding="utf-8")
+    assert "Did bits change?" in (checkout / "summary.md").read_text(encoding="utf-8")
+    assert (checkout / "reports" / "number").read_text() == "7"
+
+
+def test_the_base_is_fetched_from_its_last_run_that_held(checkout: Path) -> None:
+    script(
+        checkout,
+        "bin/gh",
+        'case "$2" in list) echo 42 ;; download) [ "$3" = 42 ] && mkdir base && cp reports/head.jsonl base/ ;; esac',
+    )
+    done = shell(steps("numcheck.yml")["Fetch the base's records"], checkout, BASE="main", GH_TOKEN="t")
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "reports" / "base.jsonl").exists()
+
+
+def test_without_records_of_a_base_the_summary_says_so(checkout: Path) -> None:
+    script(checkout, "bin/gh", 'case "$2" in download) exit 1 ;; esac')
+    done = shell(steps("numcheck.yml")["Fetch the base's records"], checkout, BASE="main", GH_TOKEN="t")
+    assert done.returncode == 0, done.stderr
+    assert "nothing is compared" in (checkout / "summary.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_did_not_hold_fails_the_job(checkout: Path) -> None:
+    step = steps("numcheck.yml")["Held"]
+    assert shell(step, checkout, HELD="no").returncode == 1
+    assert shell(step, checkout, HELD="").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "at", "posted"),
+    [("7", HEAD, True), ("7", "another", False), ("7; touch owned", HEAD, False), ("", HEAD, False)],
+)
+def test_the_comment_goes_to_the_pull_request_of_that_commit_alone(
+    tmp_path: Path, number: str, at: str, posted: bool
+) -> None:
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "number").write_text(number)
+    (tmp_path / "found" / "comment.md").write_text("# Held\n" * 20_000)
+    script(tmp_path, "bin/gh", f'case "$1 $2" in "pr view") echo {at} ;; "pr comment") echo "$3" > posted ;; esac')
+    done = shell(steps("numcheck-comment.yml")["Comment"], tmp_path, RUN="1", HEAD=HEAD, GH_TOKEN="t", GH_REPO="a/b")
+    assert (tmp_path / "posted").exists() is posted
+    assert (done.returncode == 0) is posted
+    assert not (tmp_path / "owned").exists()

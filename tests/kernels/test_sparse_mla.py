@@ -1,0 +1,227 @@
+"""What all sparse-MLA kernels refuse, and the eager one: its order, chunks and bytes, and the chain that it joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.sparse_mla import EAGER, blocks, contracts, eager
+from kernels.sparse_mla.arguments import Limits, Sizes, forward_sizes, vjp_sizes
+from numcheck import Case, KernelSpec
+from numcheck.errors import WorkspaceExceeded
+from numcheck.execute import execute
+from numcheck.laws import LAWS
+from numcheck.laws.memory import judge as memory
+from numcheck.oracles.sparse_mla_cases import named
+from numcheck.profile import CI, QUICK
+from numcheck.sample import sample
+from numcheck.verdict import Status
+
+LAW = {law.name: law for law in LAWS}
+FULL = named(5, 9, 3, 24, 16, 7, indices="holes", length="partial", sink="finite", dtype="bf16")
+FORWARD = ("q", "kv", "topk_idxs", "topk_length", "sink", "softmax_scale", "value_dim", "d_kv_dtype", "budget")
+
+
+def given(case: Case) -> dict[str, Any]:
+    """Everything that a vjp takes, out and lse from the eager forward."""
+    drawn = sample(EAGER.oracle, case)
+    inputs: dict[str, Any] = dict.fromkeys(("topk_length", "sink")) | {**drawn.inputs, **drawn.scalars}
+    return {**inputs, **eager.forward(**inputs), **drawn.cotangents}
+
+
+def forward(call: Mapping[str, Any]) -> dict[str, Tensor]:
+    return eager.forward(**{n: v for n, v in call.items() if n in FORWARD})
+
+
+def grown(name: str, axis: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def change(call: dict[str, Any]) -> dict[str, Any]:
+        tensor = call[name]
+        return {name: torch.cat([tensor, tensor.narrow(axis, 0, 1)], axis)}
+
+    return change
+
+
+def cast(name: str, dtype: torch.dtype) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda call: {name: call[name].to(dtype)}
+
+
+WRONG: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], type[Exception], str]] = {
+    "q of two axes": (lambda call: {"q": call["q"][0]}, ValueError, "q has shape"),
+    "kv of other features": (grown("kv", 1), ValueError, "kv has shape"),
+    "indices of other queries": (grown("topk_idxs", 0), ValueError, "topk_idxs has shape"),
+    "lengths of other queries": (grown("topk_length", 0), ValueError, "topk_length has shape"),
+    "a sink too many": (grown("sink", 0), ValueError, "sink has shape"),
+    "out of other features": (grown("out", 2), ValueError, "out has shape"),
+    "lse of other heads": (grown("lse", 1), ValueError, "lse has shape"),
+    "d_out of other queries": (grown("d_out", 0), ValueError, "d_out has shape"),
+    "kv in FP32": (cast("kv", torch.float32), TypeError, "kv is torch.float32"),
+    "all in FP64": (lambda call: {"q": call["q"].double()}, TypeError, "q is torch.float64"),
+    "int64 indices": (cast("topk_idxs", torch.int64), TypeError, "topk_idxs is torch.int64"),
+    "int64 lengths": (cast("topk_length", torch.int64), TypeError, "topk_length is torch.int64"),
+    "a bf16 sink": (cast("sink", torch.bfloat16), TypeError, "sink is torch.bfloat16"),
+    "a bf16 lse": (cast("lse", torch.bfloat16), TypeError, "lse is torch.bfloat16"),
+    "FP32 d_out": (cast("d_out", torch.float32), TypeError, "d_out is torch.float32"),
+    "no value": (lambda call: {"value_dim": 0}, ValueError, "value_dim is 0"),
+    "a value wider than a key": (lambda call: {"value_dim": 25}, ValueError, "value_dim is 25"),
+    "an infinite scale": (lambda call: {"softmax_scale": float("inf")}, ValueError, "softmax_scale is inf"),
+    "d_kv in FP16": (lambda call: {"d_kv_dtype": "fp16"}, ValueError, "d_kv_dtype is 'fp16'"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_arguments_are_refused_by_name(what: str) -> None:
+    change, error, message = WRONG[what]
+    call = given(FULL)
+    with pytest.raises(error, match=message):
+        eager.vjp(**{**call, **change(call)})
+    if not {"out", "lse", "d_out", "d_kv_dtype"} & set(change(call)):
+        with pytest.raises(error, match=message):
+            forward({**call, **change(call)})
+
+
+def sized(call: Mapping[str, Any], limits: Limits) -> Sizes:
+    return vjp_sizes(**{n: v for n, v in call.items() if n != "d_kv_dtype"}, limits=limits)
+
+
+def test_limits_of_one_kernel() -> None:
+    call = given(FULL)
+    assert sized(call, Limits(dims=((24, 16),), contiguous=False)) == (5, 9, 3, 24, 16, 7)
+    with pytest.raises(
+        ValueError, match="24 features and value_dim is 16, but this kernel takes 512 with value_dim 512"
+    ):
+        sized(call, Limits(dims=((512, 512), (576, 512))))
+    with pytest.raises(TypeError, match=r"q is torch\.bfloat16, but it must be one of torch\.float16"):
+        sized(call, Limits(dtypes=(torch.float16,)))
+    with pytest.raises(ValueError, match="on cpu, but this kernel runs on cuda"):
+        sized(call, Limits(device="cuda"))
+    strided = given(FULL.but(layout="strided"))
+    with pytest.raises(ValueError, match=r"call \.contiguous"):
+        sized(strided, Limits(contiguous=True))
+
+
+def test_nothing_is_required_that_a_problem_may_lack() -> None:
+    bare = named(2, 3, 1, 4, 4, 2, sink="none")
+    drawn = sample(EAGER.oracle, bare)
+    scalars: Mapping[str, Any] = drawn.scalars
+    sizes = forward_sizes(drawn.inputs["q"], drawn.inputs["kv"], drawn.inputs["topk_idxs"], None, None, **scalars)
+    assert sizes == (2, 3, 1, 4, 4, 2)
+    assert not sizes.empty
+    assert set(execute(EAGER, drawn).outputs) == {"out", "lse", "d_q", "d_kv"}
+
+
+def bits(results: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    widths = {2: torch.int16, 4: torch.int32}
+    return {name: t.view(widths[t.element_size()]) for name, t in results.items()}
+
+
+def same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
+    return all(torch.equal(x, bits(b)[name]) for name, x in bits(a).items())
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two queries of FULL at a time, so that the last chunk has one."""
+    monkeypatch.setattr(blocks, "CHUNK_BYTES", 4 * 7 * 24 * 2)
+
+
+def test_chunks_change_no_row_and_only_the_order_of_d_kv(small_chunks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = FULL.but(d_kv="fp32")
+    call = given(case)
+    cut = {**forward(call), **eager.vjp(**call)}
+    assert blocks.chunk_queries(24, 7) == 2
+    monkeypatch.undo()
+    assert blocks.chunk_queries(24, 7) > case["S_q"]
+    whole = {**forward(call), **eager.vjp(**call)}
+    rows = ("out", "lse", "d_q")
+    assert same({n: cut[n] for n in rows}, {n: whole[n] for n in rows})
+    for name in ("d_kv", "d_sink"):
+        torch.testing.assert_close(cut[name], whole[name], rtol=1e-5, atol=1e-5)
+
+
+def test_it_runs_where_determinism_is_asked_for() -> None:
+    call = given(FULL.but(d_kv="fp32"))
+    before = eager.vjp(**call)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert same(eager.vjp(**call), before)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_d_kv_is_added_in_the_order_of_query_and_slot() -> None:
+    """FP32 sums of a row's shares, one after the other: three shares whose other orders give other bits."""
+    shares = torch.tensor([[2.0**24], [1.0], [1.0], [-(2.0**24)]])
+    sums = torch.zeros((2, 1))
+    eager.add_by_row(sums, shares, torch.tensor([1, 1, 1, 1]))
+    assert sums.flatten().tolist() == [0.0, 0.0]
+    sums.zero_()
+    eager.add_by_row(sums, shares[[1, 2, 0, 3]], torch.tensor([1, 1, 1, 1]))
+    assert sums.flatten().tolist() == [0.0, 2.0]
+    sums.zero_()
+    eager.add_by_row(sums, shares, torch.tensor([1, 2, 0, 2]))
+    assert sums.flatten().tolist() == [1.0, 2.0**24]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "sizes", [(5, 9, 3, 24, 16, 7), (1, 40, 16, 16, 16, 63), (6, 7, 2, 8, 8, 1), (0, 4, 2, 8, 8, 3)]
+)
+def test_the_workspace_is_stated_to_the_byte(sizes: tuple[int, ...], dtype: str) -> None:
+    made: Any = named
+    for facts in ({"sink": "none"}, {"sink": "finite", "length": "partial", "d_kv": "fp32"}):
+        case = made(*sizes, dtype=dtype, regime="normal", **facts)
+        figures = memory(EAGER, case, QUICK).figures
+        assert figures["measured"] == figures["formula"] == contracts.eager_workspace(case)
+
+
+def test_the_workspace_is_stated_for_several_chunks_too(small_chunks: None) -> None:
+    figures = memory(EAGER, FULL, QUICK).figures
+    assert figures["measured"] == figures["formula"]
+
+
+def test_longer_problems_take_no_more_than_their_sums() -> None:
+    long = named(16384, 524288, 64, 576, 512, 2048, dtype="bf16")
+    chunk = 3 * blocks.CHUNK_BYTES
+    assert contracts.eager_workspace(long) < 2 * 4 * 524288 * 576 + 2 * chunk
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
+    call = given(FULL)
+    need = contracts.eager_workspace(FULL)
+    assert same(eager.vjp(**call, budget=need), eager.vjp(**call))
+    for refused in (forward, lambda given: eager.vjp(**given)):
+        with pytest.raises(WorkspaceExceeded, match=f"needs {need} bytes of workspace for S_q=5, .* but {need - 1}"):
+            refused({**call, "budget": need - 1})
+
+
+def verdict(spec: KernelSpec, case: Case) -> dict[str, Status]:
+    return {name: o.status for name, o in LAW["accuracy"].judge(spec, case, CI).outputs.items()}
+
+
+CHAINED = named(5, 40, 2, 16, 16, 24, indices="random", regime="normal", dtype="bf16")
+
+
+def test_a_chain_is_judged_with_the_saved_output_that_it_should_have_had() -> None:
+    """A forward that saves an `out` of too few bits: its vjp makes the right thing of that, the chain does not."""
+
+    def coarse(**call: Any) -> dict[str, Tensor]:
+        saved = eager.forward(**call)
+        return {**saved, "out": (saved["out"].float() * 64).round().div(64).to(saved["out"].dtype)}
+
+    alone, chain = EAGER.but(forward=coarse), EAGER.but(forward=coarse, saved="recomputed")
+    assert verdict(alone, CHAINED) | {"out": Status.PASS} == dict.fromkeys(EAGER.judged, Status.PASS)
+    assert verdict(alone, CHAINED)["out"] is Status.FAIL
+    assert verdict(chain, CHAINED)["d_q"] is Status.FAIL
+
+
+def test_an_honest_chain_holds() -> None:
+    assert set(verdict(EAGER.but(saved="recomputed"), CHAINED).values()) == {Status.PASS}
+
+
+def test_a_chain_needs_both_halves() -> None:
+    with pytest.raises(ValueError, match="saved='recomputed' judges forward and vjp as one"):
+        EAGER.but(vjp=None, saved="recomputed")

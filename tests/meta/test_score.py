@@ -1,0 +1,244 @@
+"""Scores are earned: a law that passes the honest kernel kills, and a reason is believed until a Case refutes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from numcheck import Case, Fault, KernelSpec, interpreter
+from numcheck.laws.law import Law
+from numcheck.mutate import Mutant, mutants
+from numcheck.profile import QUICK
+from numcheck.reasons import NAME, Reason, reasons
+from numcheck.score import Scorer
+from numcheck.suspect import Suspect, suspects
+
+interpreter.enable()
+
+import numcheck.score as scoring  # noqa: E402
+from tests.meta.row_sum import ATOMIC, ORDERED, TORCH, add_and_lose, racy, spec  # noqa: E402
+
+# Enough for every kill here; a survivor is put to all of it.
+LIGHT = replace(QUICK, examples=2, grid=4, orders=2)
+
+
+def scorer(**fields: object) -> Scorer:
+    return Scorer(LIGHT, largest=64, **fields)  # type: ignore[arg-type]
+
+
+def only(honest: KernelSpec, function: str, operator: str, after: str = "") -> Mutant:
+    wanted = (m for m in mutants(honest) if m.function == function and m.operator == operator and after in m.after)
+    return next(wanted)
+
+
+def test_a_wrong_sign_is_killed_on_a_case_where_the_honest_kernel_holds() -> None:
+    judge = scorer()
+    score = judge.score(Suspect(ORDERED, mutant=only(ORDERED, "add_slots", "wrong-sign")))
+    assert score.status == "KILLED"
+    assert score.case is not None
+    (law,) = [law for law in scoring.LAWS if law.name == score.law]
+    assert law.judge(ORDERED, score.case, LIGHT).held
+    assert score.changed
+    assert not score.raised
+    assert score.usual is True
+    assert 0 < score.seconds < 60
+
+
+def test_lost_updates_are_killed_by_the_bitwise_law_and_pass_the_usual_test() -> None:
+    """An atomic add as load, add, store is right in the order that programs are written in."""
+    mutant = only(ATOMIC, "add_atomically", "atomic-to-store", "tl.load")
+    score = scorer().score(Suspect(ATOMIC, mutant=mutant))
+    assert (score.status, score.law, score.usual) == ("KILLED", "bitwise", False)
+
+
+def test_a_declared_fault_is_killed_by_the_law_that_it_names() -> None:
+    fault = Fault(spec("racy", racy, "any", (add_and_lose,)), "bitwise", "lost updates", honest=ATOMIC)
+    score = scorer().score(Suspect(ATOMIC, fault=fault))
+    assert (score.status, score.law) == ("KILLED", "bitwise")
+    assert set(score.laws) == {"bitwise"}
+
+
+def test_a_declared_fault_that_its_law_passes_survives_whatever_others_say() -> None:
+    fault = Fault(spec("racy", racy, "any", (add_and_lose,)), "memory", "lost updates", honest=ATOMIC)
+    assert scorer().score(Suspect(ATOMIC, fault=fault)).status == "SURVIVED"
+    score = scorer(every=True).score(Suspect(ATOMIC, fault=fault))
+    assert score.status == "SURVIVED"
+    assert score.laws["bitwise"]
+    assert not score.laws["memory"]
+    assert "memory passes it; " in score.why
+
+
+def test_a_fault_without_an_honest_spec_counts_for_nothing() -> None:
+    score = scorer().score(Suspect(None, fault=Fault(ATOMIC, "bitwise", "nobody knows")))
+    assert score.status == "SURVIVED"
+    assert "honest" in score.why
+
+
+def test_a_kill_where_the_honest_kernel_fails_too_does_not_count() -> None:
+    """The honest one is wrong itself: whatever catches the broken one catches it as well."""
+    wrong = spec("twice", lambda x: {"out": 2 * x.to(torch.float32).sum(1)})
+    worse = spec("thrice", lambda x: {"out": 3 * x.to(torch.float32).sum(1)})
+    fault = Fault(worse, "accuracy", "a factor too much", honest=wrong)
+    score = scorer().score(Suspect(wrong, fault=fault))
+    assert score.status == "SURVIVED"
+    assert "the honest spec fails too" in score.why
+    assert scorer().score(Suspect(TORCH, fault=replace(fault, honest=TORCH))).status == "KILLED"
+
+
+def _contiguous() -> Mutant:
+    """torch sums a strided row like any other, so that a forgotten copy is no mistake."""
+    honest = spec("copied", copied)
+    return only(honest, "copied", "forget-method")
+
+
+def copied(x: Tensor) -> dict[str, Tensor]:
+    return {"out": x.to(torch.float32).clone().sum(1)}
+
+
+COPIED = spec("copied", copied)
+
+
+def test_a_mutant_that_never_changes_a_bit_survives_and_says_what_was_tried() -> None:
+    score = scorer().score(Suspect(COPIED, mutant=_contiguous()))
+    assert score.status == "SURVIVED"
+    assert not score.changed
+    assert "without a bit that differs" in score.why
+    assert set(score.tried) >= {"bitwise", "accuracy", "invariance", "evidence"}
+
+
+@pytest.mark.parametrize("claim", ["equal", "allowed"])
+def test_a_written_reason_makes_it_equivalent(claim: str) -> None:
+    suspect = Suspect(COPIED, mutant=_contiguous(), reason=Reason("id", claim, "a sum reads its terms only"))
+    score = scorer().score(suspect)
+    assert score.status == "EQUIVALENT"
+    assert score.to_json()["reason"] == "a sum reads its terms only"
+
+
+def test_what_only_a_device_shows_is_no_excuse_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[[mutant]]\nid = "{}"\nclaim = "device"\nwhy = "a CPU has no second device"\n'
+    (tmp_path / NAME).write_text(text.format(_contiguous().id))
+    monkeypatch.setattr("numcheck.suspect.reasons", lambda files: reasons([str(tmp_path / "x.py")]))
+    excused = {device: suspects([COPIED], device=device)[0] for device in ("cpu", "cuda")}
+    assert [s.reason.claim for s in excused["cpu"] if s.reason] == ["device"]
+    assert not [s for s in excused["cuda"] if s.reason]
+
+
+def test_an_open_reason_explains_a_survivor_that_stays_one() -> None:
+    suspect = Suspect(COPIED, mutant=_contiguous(), reason=Reason("id", "open", "nobody has looked yet"))
+    assert scorer().score(suspect).status == "SURVIVED"
+
+
+def test_a_reason_that_a_case_contradicts_is_refuted() -> None:
+    mutant = only(ORDERED, "add_slots", "wrong-sign")
+    judge = Scorer(LIGHT, largest=128)
+    score = judge.score(Suspect(ORDERED, mutant=mutant, reason=Reason(mutant.id, "equal", "signs do not matter")))
+    assert score.status == "REFUTED"
+    assert "signs" not in score.why
+    assert score.law in score.why
+
+
+def test_a_branch_that_this_spec_never_builds_is_no_part_of_it() -> None:
+    """mhc_post_backward_split adds atomically under ATOMIC, and stores where that is false."""
+    from kernels import mhc_post
+
+    judge = scorer()
+    found = {}
+    for honest in (s for s in mhc_post.SPECS if "split" in s.name):
+        mutant = only(honest, "mhc_post_backward_split", "drop-store", "pass")
+        stores = [m for m in mutants(honest) if m.operator == "drop-store" and m.edit.branch is not None]
+        assert mutant.edit == stores[0].edit
+        found[honest.name] = [judge.score(Suspect(honest, mutant=m)).status for m in (stores[0], stores[-1])]
+    assert found == {
+        "mhc_post.triton_split_atomic": ["KILLED", "ABSENT"],
+        "mhc_post.triton_split_ordered": ["ABSENT", "KILLED"],
+    }
+
+
+def test_source_that_does_not_load_is_stillborn() -> None:
+    mutant = only(ORDERED, "add_slots", "wrong-sign")
+    broken = replace(mutant, edit=replace(mutant.edit, after="total -= -= 1"))
+    score = scorer().score(Suspect(ORDERED, mutant=broken))
+    assert score.status == "STILLBORN"
+    assert "SyntaxError" in score.why
+
+
+def test_a_kernel_that_never_ends_is_killed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(x: Tensor) -> dict[str, Tensor]:
+        while True:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(scoring, "PATIENCE", 0.5)
+    fault = Fault(spec("endless", forward), "accuracy", "it hangs", honest=TORCH)
+    score = scorer().score(Suspect(TORCH, fault=fault))
+    assert (score.status, score.raised) == ("KILLED", True)
+    assert "did not end within 0.5 s" in score.why
+
+
+def test_cases_that_killed_before_go_first() -> None:
+    judge = scorer()
+    found = [Suspect(ORDERED, mutant=m) for m in mutants(ORDERED) if m.function == "add_slots"]
+    first, *rest = [judge.score(s) for s in found if s.operator in ("wrong-sign", "drop-last-tile")]
+    assert first.status == "KILLED"
+    key = (first.law, first.case)
+    assert all((score.law, score.case) == key or score.tried.get(first.law) for score in rest)
+    assert judge.killers[found[0].unit].most_common(1)[0][0] in {(s.law, s.case) for s in (first, *rest)}
+
+
+def test_the_process_is_as_it_was() -> None:
+    before = dict(os.environ), torch.are_deterministic_algorithms_enabled()
+    scorer().score(Suspect(ATOMIC, mutant=only(ATOMIC, "atomic", "unset-memory")))
+    assert (dict(os.environ), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_the_pooled_verdict_kills_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no Case shows alone: a kernel that must run and that no output depends on."""
+
+    def decoy(x: Tensor) -> dict[str, Tensor]:
+        racy(x)
+        return {"out": x.to(torch.float32).sum(1)}
+
+    fault = Fault(spec("decoy", decoy, "any", (add_and_lose,)), "evidence", "a decoy", honest=ATOMIC)
+    score = scorer().score(Suspect(ATOMIC, fault=fault))
+    assert (score.status, score.case) == ("KILLED", None)
+    assert "depend" in score.why or "change" in score.why
+
+
+def test_suspects_of_one_function_stand_together() -> None:
+    found, notes = suspects([ORDERED, ORDERED.but(name="again")])
+    assert not notes
+    units = [suspect.unit for suspect in found]
+    assert units == sorted(units, key=units.index)
+    assert {s.spec for s in found} == {"ordered", "again"}
+
+
+def _says(held: Callable[[KernelSpec, Case], bool]) -> Law:
+    from numcheck.verdict import OutputVerdict, Status, Verdict
+
+    def judge(spec: KernelSpec, case: Case, profile: object) -> Verdict:
+        status = Status.PASS if held(spec, case) else Status.FAIL
+        return Verdict(spec.name, "accuracy", "", {"out": OutputVerdict(status, "said so")}, hashes={"out": "same"})
+
+    return Law("accuracy", "a fake", judge)  # type: ignore[arg-type]
+
+
+def test_the_law_is_asked_of_the_honest_kernel_first_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, Case]] = []
+
+    def held(spec: KernelSpec, case: Case) -> bool:
+        asked.append((spec.name, case))
+        return spec.name == "torch"
+
+    monkeypatch.setattr(scoring, "LAWS", (_says(held),))
+    judge = scorer()
+    fault = Fault(spec("other", copied), "accuracy", "fake", honest=TORCH)
+    for _ in range(2):
+        assert judge.score(Suspect(TORCH, fault=fault)).status == "KILLED"
+    names = [name for name, _ in asked]
+    assert names == ["torch", "other", "other"]

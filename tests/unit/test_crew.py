@@ -1,0 +1,99 @@
+"""Workers: each suspect is scored once, also where one of them ends the process that judges it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from numcheck import Case, Fault, KernelSpec
+from numcheck.crew import BATCH, WorkerLost, batches, score_apart, serve
+from numcheck.oracles import mhc_post
+from numcheck.suspect import Score, Suspect
+
+SPEC = KernelSpec("mine", mhc_post, forward=lambda **inputs: {})
+CASE = Case.of(S=1, H=1, D=1)
+# A worker that answers as the real one does; number 3 ends it, number 5 ends it before it judges anything.
+WORKER = """
+import json, os, sys
+for line in sys.stdin:
+    for number in json.loads(line):
+        print(json.dumps({"at": number}), flush=True)
+        if number == DEADLY:
+            if AT_ONCE:
+                os._exit(9)
+            print(json.dumps({"at": number, "law": "edges", "case": CASE}), flush=True)
+            os._exit(7)
+        print(json.dumps({"score": number, "row": {"fault": number}}), flush=True)
+    print(json.dumps({"done": True}), flush=True)
+"""
+
+
+def suspects(count: int) -> list[Suspect]:
+    return [Suspect(SPEC, fault=Fault(SPEC.but(name=f"f{n}"), "edges", "", honest=SPEC)) for n in range(count)]
+
+
+def worker(deadly: int, at_once: bool = False) -> list[str]:
+    text = WORKER.replace("DEADLY", str(deadly)).replace("AT_ONCE", str(at_once)).replace("CASE", str(CASE.to_json()))
+    return [sys.executable, "-c", text]
+
+
+def test_batches_keep_a_unit_together_and_hold_each_number_once() -> None:
+    other = SPEC.but(name="other")
+    found = [*suspects(BATCH + 3), *(replace(s, honest=other) for s in suspects(2))]
+    made = batches(found)
+    assert [len(batch) for batch in made] == [BATCH, 3, 2]
+    assert [number for batch in made for number in batch] == list(range(BATCH + 5))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_is_scored_once_whatever_the_number_of_workers(workers: int) -> None:
+    rows = list(score_apart(suspects(40), worker(-1), workers))
+    assert sorted(row["fault"] for row in rows) == list(range(40))
+
+
+def test_what_ends_its_process_is_killed_by_that_and_the_rest_goes_on() -> None:
+    rows = list(score_apart(suspects(8), worker(3), 1))
+    (dead,) = [row for row in rows if row["fault"] == "f3"]
+    assert (dead["status"], dead["law"], dead["raised"]) == ("KILLED", "edges", True)
+    assert dead["case"] == CASE.to_json()
+    assert "exit code 7" in dead["why"]
+    assert sorted(row["fault"] for row in rows if row is not dead) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_worker_that_cannot_start_is_an_error_and_no_endless_loop() -> None:
+    with pytest.raises(WorkerLost, match="exit code 9"):
+        list(score_apart(suspects(3), worker(0, at_once=True), 2))
+
+
+def test_a_worker_tells_where_it_is_before_it_judges() -> None:
+    class Fake:
+        def __init__(self) -> None:
+            self.killers: dict[str, object] = {}
+            self.at = lambda law, case: None
+
+        def score(self, suspect: Suspect) -> Score:
+            self.at("edges", CASE)
+            return Score(suspect, "KILLED", "edges", CASE)
+
+    told = io.StringIO()
+    serve(suspects(2), Fake(), io.StringIO("[0]\n[1]\n"), told, lambda: True)  # type: ignore[arg-type]
+    said = [json.loads(line) for line in told.getvalue().splitlines()]
+    assert [sorted(line) for line in said[:4]] == [["at"], ["at", "case", "law"], ["row", "score"], ["done"]]
+    assert [line["row"]["fault"] for line in said if "row" in line] == ["f0", "f1"]
+
+
+def test_a_worker_whose_device_is_in_error_stops_after_its_answer() -> None:
+    class Fake:
+        def __init__(self) -> None:
+            self.killers: dict[str, object] = {}
+
+        def score(self, suspect: Suspect) -> Score:
+            return Score(suspect, "KILLED", "edges", CASE)
+
+    told = io.StringIO()
+    serve(suspects(2), Fake(), io.StringIO("[0, 1]\n"), told, lambda: False)  # type: ignore[arg-type]
+    assert [json.loads(line).get("score") for line in told.getvalue().splitlines()] == [None, 0]
