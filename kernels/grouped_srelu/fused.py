@@ -24,11 +24,11 @@ from kernels.grouped_srelu.tiles import (
     FOLDED,
     HIDDEN,
     LANES,
-    ROWS,
     STAGES,
     WARPS,
     cut,
     row_tiles,
+    tile_rows,
 )
 
 
@@ -103,8 +103,8 @@ def run_backward(
         c, absent if prob is None else prob, alpha, w2, d_out, tokens, offsets,
         d_c, absent if d_prob is None else d_prob, absent if d_bias is None else d_bias,
         n.N, n.H, n.E, tiles, call.clamp or 1.0, *strides, **constants(n), FEATURES=FEATURES,
-        DEPTH=DEPTHS[c.element_size()], DENSE=dense(n, c, w2, d_out), PROB=prob is not None, D_PROB=d_prob is not None, D_BIAS=d_bias is not None,
-        CLAMP=call.clamp is not None, ATOMIC=atomic, num_warps=WARPS, num_stages=STAGES,
+        DEPTH=DEPTHS[c.element_size()], DENSE=dense(n, c, w2, d_out), PROB=prob is not None,
+        D_PROB=d_prob is not None, D_BIAS=d_bias is not None, CLAMP=call.clamp is not None, ATOMIC=atomic, num_warps=WARPS, num_stages=STAGES,
         # A product fused with an add where a thread has both, and not where two do, would be another order.
         enable_fp_fusion=False,
     )  # fmt: skip
@@ -137,4 +137,4 @@ def dense(n: Sizes, *tensors: Tensor) -> bool:
 
 def constants(n: Sizes) -> dict[str, int]:
     """What every kernel here is compiled for: rows of a tile, and room for the experts. Sizes are arguments."""
-    return {"EXPERTS": max(EXPERTS, triton.next_power_of_2(n.E)), "ROWS": ROWS}
+    return {"EXPERTS": max(EXPERTS, triton.next_power_of_2(n.E)), "ROWS": tile_rows(n.M)}

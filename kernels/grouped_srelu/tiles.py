@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # The tile of the reference kernel: 256 features, and the 128 rows of one CTA of a 256-row pair.
 ROWS, FEATURES = 128, 256
+# Rows of a tile where the whole call has no more: no expert needs a second tile of either size.
+FEW_ROWS = 16
 # Hidden columns of the second GEMM's tile.
 HIDDEN = 64
 # Depth of one step of the first GEMM by bytes of an element, and of the second. Deeper FP32 steps, which no tensor
@@ -24,6 +26,11 @@ FOLDED = 1024
 def cut(size: int, tile: int) -> int:
     """Tiles that cover `size`."""
     return -(-size // tile)
+
+
+def tile_rows(M: int) -> int:
+    """Rows of a tile in a call with M rows."""
+    return FEW_ROWS if M <= FEW_ROWS else ROWS
 
 
 def row_tiles(M: int, E: int) -> int:
