@@ -16,14 +16,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.grouped_srelu.tiles import LANES
+from kernels.grouped_srelu.tiles import ALIGNED, LANES
 from kernels.trees import column_sums, row_sums
 
 
-# What N and H are multiples of where a call is dense.
-_LANES = tl.constexpr(LANES)
-# One compiled kernel for all sizes and strides. Where they were constants or known to be multiples, every Case brought a
-# kernel of its own to compile. Dense calls say so with one constant, and have wide loads.
+# What N and H, and addresses in bytes, are multiples of where a call is dense.
+_LANES, _ALIGNED = tl.constexpr(LANES), tl.constexpr(ALIGNED)
+# One compiled kernel for all sizes, strides and addresses. Where they were constants or known to be multiples, every Case
+# brought a kernel of its own to compile. Dense calls say so with one constant, and have wide loads.
+_INPUTS = ("c", "prob", "alpha", "w1", "w2", "d_out", "tokens", "offsets")
 _SIZES = ("N", "H", "E", "TILES")
 _STRIDES = ("c_m", "c_n", "prob_m", "alpha_e", "w2_e", "w2_n", "w2_h", "d_out_m", "d_out_h", "tokens_e", "offsets_e")
 _STRIDES_OF_W1 = ("w1_e", "w1_n", "w1_h", "tokens_e", "offsets_e")
@@ -55,7 +56,7 @@ def _tanh(x):
     return tl.where(x < 0.625, near, (1.0 - decay) / (1.0 + decay))
 
 
-@triton.jit(do_not_specialize=[*_SIZES, *_STRIDES])
+@triton.jit(do_not_specialize=[*_INPUTS, *_SIZES, *_STRIDES])
 def grouped_srelu_backward(
     c, prob, alpha, w2, d_out, tokens, offsets, d_c, d_prob, d_bias, N, H, E, TILES, clamp,
     c_m, c_n, prob_m, alpha_e, w2_e, w2_n, w2_h, d_out_m, d_out_h, tokens_e, offsets_e,
@@ -76,6 +77,11 @@ def grouped_srelu_backward(
         dot = tl.zeros([ROWS, FEATURES], tl.float32)
         gradient = d_out + top * d_out_m
         weight = w2 + expert.to(tl.int64) * w2_e + side * w2_n
+        corner = c + top * c_m + side * c_n
+        if DENSE:
+            gradient = tl.multiple_of(gradient, _ALIGNED)
+            weight = tl.multiple_of(weight, _ALIGNED)
+            corner = tl.multiple_of(corner, _ALIGNED)
         for start in range(0, H, DEPTH):
             h = start + tl.arange(0, DEPTH)
             left = gradient + (m[:, None] * d_out_m + h[None, :] * d_out_h)
@@ -84,7 +90,7 @@ def grouped_srelu_backward(
             b = tl.load(right, mask=(h[:, None] < H) & inside[None, :], other=0.0)
             dot = tl.dot(a, b, dot, input_precision="ieee")
         r = dot * tl.load(alpha + expert * alpha_e)
-        at = c + top * c_m + side * c_n + (m[:, None] * c_m + n[None, :] * c_n)
+        at = corner + (m[:, None] * c_m + n[None, :] * c_n)
         value = tl.load(at, mask=both, other=0.0).to(tl.float32)
         kept = tl.maximum(value, 0.0)
         if CLAMP:
@@ -112,7 +118,7 @@ def grouped_srelu_backward(
                 tl.store(d_bias + tile.to(tl.int64) * N + side + n, share, mask=inside)
 
 
-@triton.jit(do_not_specialize=[*_SIZES, *_STRIDES_OF_W1])
+@triton.jit(do_not_specialize=[*_INPUTS, *_SIZES, *_STRIDES_OF_W1])
 def grouped_srelu_input_gradient(
     d_c, w1, tokens, offsets, d_x, prob_slots, d_prob, N, H, E, TILES, w1_e, w1_n, w1_h, tokens_e, offsets_e,
     EXPERTS: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr,
@@ -130,6 +136,8 @@ def grouped_srelu_input_gradient(
         dot = tl.zeros([ROWS, HIDDEN], tl.float32)
         stored = d_c + top * N
         weight = w1 + expert.to(tl.int64) * w1_e + side * w1_h
+        if DENSE:
+            weight = tl.multiple_of(weight, _ALIGNED)
         for start in range(0, N, DEPTH):
             n = start + tl.arange(0, DEPTH)
             a = tl.load(stored + (m[:, None] * N + n[None, :]), mask=real[:, None] & (n[None, :] < N), other=0.0)
@@ -149,7 +157,7 @@ def grouped_srelu_input_gradient(
                 tl.store(sums, tl.load(sums, mask=real, other=0.0) + total, mask=real)
 
 
-@triton.jit(do_not_specialize=["N", "E", "onto_e", "onto_n", "tokens_e"])
+@triton.jit(do_not_specialize=["tokens", "N", "E", "onto_e", "onto_n", "tokens_e"])
 def grouped_srelu_fold_bias(
     slots, onto, tokens, d_bias, N, E, onto_e, onto_n, tokens_e,
     EXPERTS: tl.constexpr, ROWS: tl.constexpr, FOLDED: tl.constexpr,
