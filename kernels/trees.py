@@ -25,3 +25,24 @@ def column_sums(x):
         if x.shape[0] > 1:
             x = tl.sum(tl.reshape(x, [x.shape[0] // 2, 2, x.shape[1]]), axis=1)
     return tl.reshape(x, [x.shape[1]])
+
+
+@triton.jit
+def reversed_column_sums(x):
+    """`column_sums` of rows that come in bit-reversed order: halves first, which mostly one thread has by itself."""
+    for _ in tl.static_range(_LEVELS):
+        if x.shape[0] > 1:
+            x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2, x.shape[1]]), axis=0)
+    return tl.reshape(x, [x.shape[1]])
+
+
+@triton.jit
+def reversed_bits(SIZE: tl.constexpr):
+    """The integers below SIZE, a power of two, in bit-reversed order: 0, SIZE / 2, SIZE / 4, 3 SIZE / 4, ..."""
+    left = tl.arange(0, SIZE)
+    found = left * 0
+    for level in tl.static_range(_LEVELS):
+        if 2**level < SIZE:
+            found = found * 2 + left % 2
+            left = left // 2
+    return found

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernels.balance_loss.arguments import Sizes, backward_sizes, forward_sizes
 from kernels.balance_loss.tiles import Tiles, backward_rows, backward_tiles, forward_tiles, power_of_two, warps
-from kernels.trees import column_sums, row_sums
+from kernels.trees import column_sums, reversed_bits, reversed_column_sums, row_sums
 from numcheck.oracles.balance_loss_cases import CLAMP, EPSILON
 
 _CLAMP = tl.constexpr(CLAMP)
@@ -83,7 +83,7 @@ def balance_loss_fold(
     mass_slots, count_slots, denominator, frequencies, mass, raw, loss, parts, E, coefficient,
     FOLDED: tl.constexpr, PARTS: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    p = tl.arange(0, PARTS)
+    p = reversed_bits(PARTS)
     e = tl.arange(0, EXPERTS)
     inside = (p < parts)[:, None] & (e < E)[None, :]
     slots = p[:, None] * E + e[None, :]
@@ -93,7 +93,7 @@ def balance_loss_fold(
     # A size of 1 comes as a constant, which knows no `to`.
     weight = share * E
     if FOLDED:
-        sums = column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
+        sums = reversed_column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
         tl.store(mass + e, sums, mask=e < E)
     else:
         sums = tl.load(mass + e, mask=e < E, other=0.0)
