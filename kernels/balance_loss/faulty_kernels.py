@@ -16,7 +16,8 @@ _NORMAL = tl.constexpr(2.0**-126)
 def balance_loss_backward_faulty(
     scores, padding, denominator, frequencies, d_loss, d_scores, T, E, coefficient,
     scores_t, scores_e, padding_t, frequencies_e,
-    GIVEN: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, EXPERTS: tl.constexpr, BUG: tl.constexpr,
+    GIVEN: tl.constexpr, PADDED: tl.constexpr, DENSE: tl.constexpr, ROWS: tl.constexpr, EXPERTS: tl.constexpr,
+    BUG: tl.constexpr,
 ):  # fmt: skip
     t = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     e = tl.arange(0, EXPERTS)

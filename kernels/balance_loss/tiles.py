@@ -19,6 +19,8 @@ MOST_PARTS, FOLD = 128, 2**16
 FEW_PARTS = 4
 # The backward has nothing to add up over tokens: two tiles already show a tail.
 FEW_TILES = 2
+# Elements and bytes of which a dense call's E and addresses are multiples: a load of 16 bytes takes 4, 8 or 16.
+LANES, ALIGNED = 16, 16
 WARP = 32
 PER_THREAD = 8
 

@@ -7,8 +7,8 @@ d_bias. Either they add to the sums by atomics, in the order of arrival, or each
 ascending order by the second GEMM (d_prob) and by a fold (d_bias).
 
 Which rows a program has is found on the device, from `tokens` and `offsets`, so nothing waits for the host. Rows that
-are no tokens are never read: whatever they hold does not matter. A tile's shares are balanced trees of neighbours, written
-out, so that their order depends on no layout that a compiler chooses.
+are no tokens are never read: whatever they hold does not matter. A tile's shares are balanced trees of neighbours,
+written out, so that their order depends on no layout that a compiler chooses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import triton.language as tl
 from kernels.grouped_srelu.tiles import ALIGNED, LANES
 from kernels.trees import column_sums, row_sums
 
-
 # What N and H, and addresses in bytes, are multiples of where a call is dense.
 _LANES, _ALIGNED = tl.constexpr(LANES), tl.constexpr(ALIGNED)
-# One compiled kernel for all sizes, strides and addresses. Where they were constants or known to be multiples, every Case
-# brought a kernel of its own to compile. Dense calls say so with one constant, and have wide loads.
+# One compiled kernel for all sizes, strides and addresses. Where they were constants or known to be multiples, every
+# Case brought a kernel of its own to compile. Dense calls say so with one constant, and have wide loads.
 _INPUTS = ("c", "prob", "alpha", "w1", "w2", "d_out", "tokens", "offsets")
 _SIZES = ("N", "H", "E", "TILES")
 _STRIDES = ("c_m", "c_n", "prob_m", "alpha_e", "w2_e", "w2_n", "w2_h", "d_out_m", "d_out_h", "tokens_e", "offsets_e")

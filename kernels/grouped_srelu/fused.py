@@ -104,7 +104,8 @@ def run_backward(
         d_c, absent if d_prob is None else d_prob, absent if d_bias is None else d_bias,
         n.N, n.H, n.E, tiles, call.clamp or 1.0, *strides, **constants(n), FEATURES=FEATURES,
         DEPTH=DEPTHS[c.element_size()], DENSE=dense(n, c, w2, d_out), PROB=prob is not None,
-        D_PROB=d_prob is not None, D_BIAS=d_bias is not None, CLAMP=call.clamp is not None, ATOMIC=atomic, num_warps=WARPS, num_stages=STAGES,
+        D_PROB=d_prob is not None, D_BIAS=d_bias is not None, CLAMP=call.clamp is not None, ATOMIC=atomic,
+        num_warps=WARPS, num_stages=STAGES,
         # A product fused with an add where a thread has both, and not where two do, would be another order.
         enable_fp_fusion=False,
     )  # fmt: skip

@@ -17,7 +17,7 @@ STAGES = 2
 WARPS, FEWER_WARPS = 16, 8
 # Room for experts in a kernel that finds its rows: 16 serve every smaller number without another compilation.
 EXPERTS = 16
-# Elements and bytes of which a dense call's sizes and addresses are multiples: a load of 16 bytes takes 4 or 8 elements.
+# Elements and bytes of which a dense call's sizes and addresses are multiples: 16 bytes are 4 or 8 elements.
 LANES, ALIGNED = 16, 16
 # Features of one program that folds d_bias slots.
 FOLDED = 1024
