@@ -32,8 +32,8 @@ GRID: Mapping[str, tuple[Fact, ...]] = {
     "layout": ("contiguous", "strided"),
     "offset": (0, 1, 2, 3),
 }
-# Of sixteen routing weights one is zero and four are negative, so that few rows have both kinds.
-SIXTEENTH, ZEROS, NEGATIVES = 16, 1, 4
+# Of sixteen routing weights two are zero and four negative, so that few rows have both kinds.
+SIXTEENTH, ZEROS, NEGATIVES = 16, 2, 4
 
 
 def weighted(case: Case) -> bool:
@@ -204,6 +204,8 @@ def edges(narrow: int, wide: int, **facts: Fact) -> tuple[Case, ...]:
         case(9, narrow, 8, 4, "bf16", {"rows": "padded", "prob": "none", "layout": "strided", "offset": 3, "seed": 3}),
         case(129, narrow, 4, 2, "fp32", {"rows": "padded", "prob": "none", "bias": False, "seed": 4}),
         case(4, wide, 4, 1, "bf16", {"bias": False, "offset": 2}),
+        # Enough rows that routing weights of zero and below are among them.
+        case(33, narrow, 2, 2, "fp32", {"regime": "normal", "onto": "data"}),
         case(3, narrow, 8, 1, "fp32", {"regime": "zeros"}),
         case(3, narrow, 8, 2, "bf16", {"regime": "ones", "onto": "data"}),
     )
