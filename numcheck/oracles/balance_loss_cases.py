@@ -7,6 +7,7 @@ chosen, or E where there are fewer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -143,6 +144,16 @@ def scalars(case: Case) -> Mapping[str, Fact]:
 def scalars_topk(case: Case) -> Mapping[str, Fact]:
     """The coefficient, and how many experts a token takes."""
     return {**scalars(case), "topk": min(case["K"], case["E"])}
+
+
+def wrong(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    """A coefficient that is not finite."""
+    return {"coefficient": (math.nan, math.inf)}
+
+
+def wrong_topk(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    """Also a number of experts that is not from 1 to E."""
+    return {**wrong(case), "topk": (0, case["E"] + 1)}
 
 
 def ignored(case: Case, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

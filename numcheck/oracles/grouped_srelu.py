@@ -18,6 +18,7 @@ Points beside grouped_mlp's: t.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,6 +96,12 @@ def scalars(case: Case) -> dict[str, Fact]:
     return {"generate_dbias": cases.biased(case)} | ({"tanh_clamp_scale": clamp} if clamp else {})
 
 
+def wrong(case: Case) -> dict[str, tuple[Fact, ...]]:
+    """A clamp that is no finite number above 0; no d_bias where a buffer for it comes along."""
+    clamps = {"tanh_clamp_scale": (0.0, -1.0, math.nan, math.inf)}
+    return clamps | ({"generate_dbias": (False,)} if cases.biased(case) else {})
+
+
 def _named(name: str, seed: int, exact: Mapping[str, Any], **values: Any) -> Cancellation:
     """One row of two features and two hidden columns, with c, prob and alpha of 1."""
     case = Case.of(E=1, M=1, N=2, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=seed)
@@ -153,6 +160,7 @@ grouped_srelu = Oracle(
     twin=twin,
     space=_SPACE,
     scalars=scalars,
+    wrong=wrong,
     ignored=cases.ignored,
     policies=cases.policies("t"),
     cancellations=(*(_in_the_sum(k) for k in (8, 10, 12)), _in_the_gemms()),

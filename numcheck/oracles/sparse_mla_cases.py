@@ -52,6 +52,12 @@ def scalars(case: Case) -> Mapping[str, Fact]:
     return usual if d_kv_dtype(case) == case.dtype else {**usual, "d_kv_dtype": "fp32"}
 
 
+def wrong(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    """A scale that is no finite number; a value_dim that is no integer from 1 to D."""
+    widths = (0, case["D"] + 1, float(case["D_v"]), True)
+    return {"softmax_scale": (math.nan, math.inf, "1"), "value_dim": widths}
+
+
 def legal(case: Case) -> str | None:
     """Why the problem has no such Case, or None."""
     if not 1 <= case["D_v"] <= case["D"]:
