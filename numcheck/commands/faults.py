@@ -214,7 +214,8 @@ def _scores(shown: Faults) -> Iterator[str]:
     yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived    allclose     s  each"
     for line in shown.specs:
         counts = f"{line.raised:>6}  {line.statuses['EQUIVALENT']:>9}  {line.alive:>8}  {line.usual:>10}"
-        yield f"{line.name:<{width}}  {line.judged:>7}  {line.dead:>6}  {line.share:>5}  {counts}  {line.seconds:>4.0f}  {line.each:>4.2f}"
+        time = f"{line.seconds:>4.0f}  {line.each:>4.2f}"
+        yield f"{line.name:<{width}}  {line.judged:>7}  {line.dead:>6}  {line.share:>5}  {counts}  {time}"
 
 
 def _mark(mark: Mark) -> Iterator[str]:
