@@ -199,7 +199,8 @@ def _lines(rows: Iterable[Mapping[str, Any]], name: Any) -> list[Line]:
 
 
 def _declared(row: Mapping[str, Any]) -> Line:
-    line = Line(row["fault"], row.get("doc", ""), row["spec"], row.get("expected", ""), why=row["why"])
+    about = f"{row.get('doc', '')} ({row['source']})" if row.get("source") else row.get("doc", "")
+    line = Line(row["fault"], about, row["spec"], row.get("expected", ""), why=row["why"])
     line.add(row)
     line.case = short(row["case"]) if "case" in row else "over all Cases" if row["law"] else ""
     return line
