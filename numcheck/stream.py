@@ -8,13 +8,14 @@ Gates, limits and reasons are those of `numcheck.judge`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from numcheck.clock import timed
+from numcheck.errors import InvalidSpec
 from numcheck.figures import Figures
 from numcheck.figures import Part as Stretch
 from numcheck.gate import Gate
@@ -68,10 +69,9 @@ def gates(
     left_open: output -> bool mask of the elements that the problem leaves open (numcheck.unspecified).
     Raises InvalidSpec where the problem cannot be read in parts and rows are asked for, ValueError below two draws.
     """
-    found = streamed(
-        spec,
+    (made,) = side_by_side(
+        [(spec, outputs)],
         sample,
-        outputs,
         saved=saved,
         rows=rows,
         draws=draws,
@@ -79,7 +79,47 @@ def gates(
         device=device,
         radius=radius,
         left_open=left_open,
-    ).figures
+    )
+    return made
+
+
+def side_by_side(
+    claims: Sequence[tuple[KernelSpec, Mapping[str, Tensor]]],
+    sample: Sample,
+    *,
+    saved: Mapping[str, Tensor] | None = None,
+    rows: int | None = None,
+    draws: int = DRAWS,
+    jitters: int = JITTERS,
+    device: str = "cuda",
+    radius: bool = True,
+    left_open: Mapping[str, Tensor] | None = None,
+) -> list[tuple[Gate, ...]]:
+    """As `gates`, of several specs' outputs of one Sample, beside one set of readings.
+
+    claims: each spec with its outputs. saved: what every VJP was given; None: what the first claim has of it.
+    Raises InvalidSpec too where the specs promise different roundings or sums, or compute different problems.
+    """
+    specs, case = [spec for spec, _ in claims], sample.case
+    policies = [spec.contract.policy(case) for spec in specs]
+    if any(spec.oracle is not specs[0].oracle for spec in specs) or any(p != policies[0] for p in policies):
+        raise InvalidSpec(
+            f"{', '.join(spec.name for spec in specs)} differ in problem or policy, so that no one reading "
+            "judges them all; give each group that agrees by itself"
+        )
+    figures = [_empty(spec, sample, outputs, draws, jitters, radius) for spec, outputs in claims]
+    kept = _saved(specs[0], sample, claims[0][1]) if saved is None else saved
+    forward = any(spec.forward is not None for spec in specs)
+    for part in parts(
+        specs[0].oracle, policies[0], sample, draws, kept, jitters, rows, device, radius, forward=forward
+    ):
+        _add([(f, outputs) for f, (_, outputs) in zip(figures, claims, strict=True)], part, left_open or {}, device)
+    return [_gates(spec, sample, outputs, f) for f, (spec, outputs) in zip(figures, claims, strict=True)]
+
+
+def _gates(
+    spec: KernelSpec, sample: Sample, outputs: Mapping[str, Tensor], found: Mapping[str, Figures]
+) -> tuple[Gate, ...]:
     made: list[Gate] = []
     for name in spec.judged_for(sample.case):
         complaint = malformed(spec, sample.case, outputs, name)
@@ -117,7 +157,7 @@ def streamed(
     for part in parts(
         spec.oracle, policy, sample, draws, kept, jitters, rows, device, radius, spec.forward is not None
     ):
-        _add(found, part, outputs, left_open or {}, device)
+        _add([(found, outputs)], part, left_open or {}, device)
         for name, truth in part.truth.items():
             if few or spec.oracle.result(name).whole:
                 stretches.setdefault(name, []).append(truth.cpu())
@@ -145,34 +185,33 @@ def _saved(spec: KernelSpec, sample: Sample, outputs: Mapping[str, Tensor]) -> d
 
 
 def _add(
-    found: Mapping[str, Figures],
+    claims: Sequence[tuple[Mapping[str, Figures], Mapping[str, Tensor]]],
     part: Part,
-    outputs: Mapping[str, Tensor],
     left_open: Mapping[str, Tensor],
     device: str,
 ) -> None:
-    """Add one part of the readings, and the same rows of the outputs."""
+    """Add one part of the readings, and the same rows of each claim's outputs, to the claim's figures."""
     masks = {name: _rows(left_open[name], part, name).to(device) for name in part.truth if name in left_open}
 
-    def shown(results: Mapping[str, Tensor], name: str) -> Tensor:
+    def shown(name: str, result: Tensor) -> Tensor:
         # An element that the problem leaves open is zero everywhere, so exact.
-        return results[name].masked_fill(masks[name], 0.0) if name in masks else results[name]
+        return result.masked_fill(masks[name], 0.0) if name in masks else result
 
-    stretches: dict[str, Stretch] = {}
-    for name in part.truth:
-        if name in found:
-            got = {name: upcast(_rows(outputs[name], part, name), device)}
-            worst = None if part.radius is None else shown(part.radius, name)
-            stretches[name] = found[name].part(
-                shown(got, name), shown(part.truth, name), shown(part.emulation, name), worst, part.start
-            )
+    stretches: list[tuple[str, Stretch]] = []
+    for found, outputs in claims:
+        for name in part.truth:
+            if name in found:
+                got = shown(name, upcast(_rows(outputs[name], part, name), device))
+                worst = None if part.radius is None else shown(name, part.radius[name])
+                truth, emulation = shown(name, part.truth[name]), shown(name, part.emulation[name])
+                stretches.append((name, found[name].part(got, truth, emulation, worst, part.start)))
     for number, draw in enumerate(part.noise):
-        for name, stretch in stretches.items():
-            stretch.draw(number, shown(draw, name))
+        for name, stretch in stretches:
+            stretch.draw(number, shown(name, draw[name]))
     for number, jittered in enumerate(part.jitters):
-        for name, stretch in stretches.items():
-            stretch.jitter(number, shown(jittered, name))
-    for stretch in stretches.values():
+        for name, stretch in stretches:
+            stretch.jitter(number, shown(name, jittered[name]))
+    for _, stretch in stretches:
         stretch.close()
 
 

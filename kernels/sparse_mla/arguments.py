@@ -87,6 +87,11 @@ def vjp_sizes(
     return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), saved, softmax_scale, value_dim, limits)
 
 
+def optional(n: Sizes, topk_length: Tensor | None, sink: Tensor | None) -> tuple[int, int]:
+    """How many queries have a length and how many heads a sink, as kernels take them: all or none."""
+    return 0 if topk_length is None else n.S_q, 0 if sink is None else n.H
+
+
 def d_kv_torch_dtype(q: Tensor, d_kv_dtype: str) -> torch.dtype:
     """What d_kv is returned in, for data of q's dtype."""
     return torch.float32 if d_kv_dtype == "fp32" else q.dtype

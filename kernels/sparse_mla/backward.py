@@ -10,22 +10,22 @@ computes two of seven matrix products twice.
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
-from kernels.sparse_mla.common import add_sizes, live_rows, tile, with_sink
+from kernels.sparse_mla.common import add_sizes, for_any, length_of, live_rows, sink_of, tile, with_sink
 
 # Products and sums over a block's 64 heads in FP32 stay within 2^-24 * 66 of exact ones, in any order.
 ROUNDING = tl.constexpr(1.0 + 2.0**-16)
 
 
-@triton.jit
+@for_any
 def sparse_mla_backward_q(
-    q, kv, topk_idxs, topk_length, sink, out, lse, d_out, d_q, delta, buckets, S_k, H, D, D_V, topk, softmax_scale,
+    q, kv, topk_idxs, topk_length, sink, out, lse, d_out, d_q, delta, buckets,
+    S_k, H, D, D_V, topk, lengths, sinks, softmax_scale,
     q_t, q_h, q_d, kv_s, kv_d, idxs_t, idxs_j, length_t, sink_h, out_t, out_h, out_d, lse_t, lse_h,
     d_out_t, d_out_h, d_out_d,
     HEADS: tl.constexpr, SLOTS: tl.constexpr, VALUE: tl.constexpr, TAIL: tl.constexpr,
-    HAS_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr, BOUND: tl.constexpr,
+    BOUND: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(H, HEADS)
     t = (tl.program_id(0) // blocks).to(tl.int64)
@@ -37,8 +37,8 @@ def sparse_mla_backward_q(
     saved = tile(out + t * out_t, h, v, out_h, out_d, head[:, None] & value[None, :])
     dots = tl.sum(cotangent.to(tl.float32) * saved.to(tl.float32), axis=1)  # [HEADS]
     total = tl.load(lse + t * lse_t + h * lse_h, mask=head, other=0.0)
-    if HAS_SINK:
-        total = with_sink(total, tl.load(sink + h * sink_h, mask=head, other=0.0))
+    total = with_sink(total, sink_of(sink, h, sinks, sink_h))
+    length = length_of(topk_length, t, lengths, topk, length_t)
     if BOUND:
         q_size = tl.max(tl.abs(q_value.to(tl.float32)), axis=1)
         cotangent_size = tl.max(tl.abs(cotangent.to(tl.float32)), axis=1)
@@ -52,9 +52,8 @@ def sparse_mla_backward_q(
             q_size = tl.maximum(q_size, tl.max(tl.abs(q_tail.to(tl.float32)), axis=1))
     any_live = tl.zeros([SLOTS], tl.int32)
     for start in range(0, topk, SLOTS):
-        row, live = live_rows(
-            topk_idxs, topk_length, t, start + tl.arange(0, SLOTS), topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH
-        )
+        slots = start + tl.arange(0, SLOTS)
+        row, live = live_rows(topk_idxs, t, slots, length, topk, S_k, idxs_t, idxs_j)
         any_live = any_live | live.to(tl.int32)
         kv_value = tile(kv, row, v, kv_s, kv_d, live[:, None] & value[None, :])
         score = tl.dot(q_value, tl.trans(kv_value), input_precision="ieee")  # [HEADS, SLOTS]
@@ -80,7 +79,7 @@ def sparse_mla_backward_q(
     tl.store(delta + t * H + h, tl.where(tl.max(any_live, axis=0) > 0, dots, 0.0), mask=head)
 
 
-@triton.jit
+@for_any
 def sparse_mla_fold_sink(
     lse, sink, delta, d_sink, S_q, H, lse_t, lse_h, sink_h, QUERIES: tl.constexpr, HEADS: tl.constexpr
 ):

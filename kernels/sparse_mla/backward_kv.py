@@ -10,7 +10,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.sparse_mla.common import add_sizes, live_rows, power_of_two, tile, with_sink
+from kernels.sparse_mla.common import (
+    add_sizes,
+    for_any,
+    length_of,
+    live_rows,
+    power_of_two,
+    sink_of,
+    tile,
+    with_sink,
+)
 
 # Where a slot's row goes: FP32 atomics; its own place in a buffer; integers (the last two), two features of 32 bits an
 # int64 or one.
@@ -19,13 +28,13 @@ ATOMIC, STAGED, PACKED, WIDE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 NO_SCALE = tl.constexpr(1 << 20)
 
 
-@triton.jit
+@for_any
 def sparse_mla_backward_kv(
     q, kv, topk_idxs, topk_length, sink, lse, d_out, delta, sums, buckets, exponents, retries,
-    first, S_k, H, D, D_V, topk, softmax_scale,
+    first, S_k, H, D, D_V, topk, lengths, sinks, softmax_scale,
     q_t, q_h, q_d, kv_s, kv_d, idxs_t, idxs_j, length_t, sink_h, lse_t, lse_h, d_out_t, d_out_h, d_out_d,
     HEADS: tl.constexpr, SLOTS: tl.constexpr, WIDTH: tl.constexpr, CHUNKS: tl.constexpr, VALUES: tl.constexpr,
-    HAS_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr, MODE: tl.constexpr, AGAIN: tl.constexpr,
+    MODE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     # Nested, since `and` would load the flag, which only a second pass has, before it looks at AGAIN.
     if AGAIN:  # noqa: SIM102
@@ -45,11 +54,11 @@ def sparse_mla_backward_kv(
             cotangents += (tile(d_out + t * d_out_t, h, d, d_out_h, d_out_d, inside),)  # type: ignore[assignment]
     dots = tl.load(delta + t * H + h, mask=head, other=0.0)
     total = tl.load(lse + t * lse_t + h * lse_h, mask=head, other=0.0)
-    if HAS_SINK:
-        total = with_sink(total, tl.load(sink + h * sink_h, mask=head, other=0.0))
+    total = with_sink(total, sink_of(sink, h, sinks, sink_h))
+    length = length_of(topk_length, t, lengths, topk, length_t)
     for start in range(0, topk, SLOTS):
         slots = start + tl.arange(0, SLOTS)
-        row, live = live_rows(topk_idxs, topk_length, t, slots, topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH)
+        row, live = live_rows(topk_idxs, t, slots, length, topk, S_k, idxs_t, idxs_j)
         if AGAIN:
             live = live & (tl.load(retries + row, mask=live, other=0) == 1)
             if tl.max(live.to(tl.int32), axis=0) > 0:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import triton
 import triton.language as tl
 
@@ -14,12 +17,34 @@ UNIT = tl.constexpr(129)
 NOT_FINITE = tl.constexpr(1 << 62)
 
 
+# Triton compiles anew for a size or stride of 1, for one that 16 divides and for an address that it divides. That pays
+# for q, kv, out and d_out, where it decides how wide a load is. These it would only multiply compilations by.
+SIZES = ("S_q", "S_k", "H", "topk", "first", "lengths", "sinks", "entries", "blocks", "words", "finer")
+STRIDES = ("idxs_t", "idxs_j", "length_t", "sink_h", "lse_t", "lse_h")
+ADDRESSES = ("topk_idxs", "topk_length", "sink", "lse", "delta", "buckets", "exponents", "retries")
+
+
+def for_any(kernel: Callable[..., Any]) -> Any:
+    """triton.jit, compiled once for all values of SIZES and STRIDES and all ADDRESSES that the kernel has."""
+    return triton.jit(kernel, do_not_specialize=(*SIZES, *STRIDES), do_not_specialize_on_alignment=ADDRESSES)
+
+
 @triton.jit
-def live_rows(topk_idxs, topk_length, t, slots, topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH: tl.constexpr):
+def length_of(topk_length, t, lengths, topk, length_t):
+    """How many slots of query t count, from the first on: all, where the problem has no lengths (`lengths` of 0)."""
+    return tl.load(topk_length + t * length_t, mask=t < lengths, other=topk)
+
+
+@triton.jit
+def sink_of(sink, h, sinks, sink_h):
+    """The sink of each head: -inf, which is none to the bit, where the problem has no sinks (`sinks` of 0)."""
+    return tl.load(sink + h * sink_h, mask=h < sinks, other=float("-inf"))
+
+
+@triton.jit
+def live_rows(topk_idxs, t, slots, length, topk, S_k, idxs_t, idxs_j):
     """The KV row of each slot, as int64 (0 where the slot is dead), and whether it is live."""
-    inside = slots < topk
-    if HAS_LENGTH:
-        inside = inside & (slots < tl.load(topk_length + t * length_t))
+    inside = (slots < topk) & (slots < length)
     row = tl.load(topk_idxs + t * idxs_t + slots * idxs_j, mask=inside, other=-1)
     live = inside & (row >= 0) & (row < S_k)
     return tl.where(live, row, 0).to(tl.int64), live

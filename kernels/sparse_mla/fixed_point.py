@@ -22,9 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.sparse_mla.backward_kv import NO_SCALE, PACKED, WIDE
-from kernels.sparse_mla.common import BUCKETS, exponent_above, power_of_two, summed_sizes
+from kernels.sparse_mla.common import BUCKETS, exponent_above, for_any, power_of_two, summed_sizes
 from kernels.sparse_mla.halves import Backward, Scales
-from kernels.sparse_mla.tiles import padded
 from kernels.sparse_mla.workspace import check, fixed_point_bytes
 
 NAME = "sparse_mla.triton_fixed_point"
@@ -46,7 +45,7 @@ def scale_for(total, BITS: tl.constexpr):
     return tl.minimum(tl.maximum(exponent, -126), 126 if BITS == 32 else 900)
 
 
-@triton.jit
+@for_any
 def sparse_mla_set_scales(buckets, exponents, S_k, finer, BITS: tl.constexpr, ROWS: tl.constexpr):
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     row = r < S_k
@@ -57,7 +56,7 @@ def sparse_mla_set_scales(buckets, exponents, S_k, finer, BITS: tl.constexpr, RO
     tl.store(buckets + r[:, None] * BUCKETS + bucket[None, :], tl.zeros([ROWS, BUCKETS], tl.int64), mask=row[:, None])
 
 
-@triton.jit
+@for_any
 def sparse_mla_prove_sums(
     buckets, exponents, retries, sums, S_k, words, BITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
 ):
@@ -80,7 +79,7 @@ def sparse_mla_prove_sums(
             tl.store(at, tl.zeros([ROWS, WORDS], tl.int64), mask=again[:, None] & (w < words)[None, :])
 
 
-@triton.jit
+@for_any
 def sparse_mla_scale_back(
     sums, exponents, retries, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
 ):
@@ -156,14 +155,13 @@ def _added_as_integers(call: Backward, bits: int, finer: int) -> dict[str, Tenso
     sums = torch.zeros((n.S_k, words), dtype=torch.int64, device=device)
     exponents = torch.empty((n.S_k,), dtype=torch.int32, device=device)
     retries = torch.full((n.S_k + 1,), UNPROVEN.value, dtype=torch.int32, device=device)
-    rows, width = min(ROWS, padded(n.S_k)), min(WORDS, padded(words))
-    grid = (triton.cdiv(n.S_k, rows),)
-    sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, BITS=bits, ROWS=rows)
+    grid = (triton.cdiv(n.S_k, ROWS),)
+    sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, BITS=bits, ROWS=ROWS)
     call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries))
-    sparse_mla_prove_sums[grid](buckets, exponents, retries, sums, n.S_k, words, BITS=bits, ROWS=rows, WORDS=width)
+    sparse_mla_prove_sums[grid](buckets, exponents, retries, sums, n.S_k, words, BITS=bits, ROWS=ROWS, WORDS=WORDS)
     call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries), again=True)
     gradients["d_kv"] = call.empty_d_kv()
-    sparse_mla_scale_back[(*grid, triton.cdiv(words, width))](
-        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=rows, WORDS=width
+    sparse_mla_scale_back[(*grid, triton.cdiv(words, WORDS))](
+        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=ROWS, WORDS=WORDS
     )
     return gradients

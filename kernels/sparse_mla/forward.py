@@ -8,21 +8,19 @@ out would depend on where a block ends; P itself rounds the same way wherever it
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.sparse_mla.arguments import forward_sizes
-from kernels.sparse_mla.common import live_rows, tile
+from kernels.sparse_mla.arguments import forward_sizes, optional
+from kernels.sparse_mla.common import for_any, length_of, live_rows, sink_of, tile
 from kernels.sparse_mla.tiles import blocks_of, tiles_of
 
 
-@triton.jit
+@for_any
 def sparse_mla_forward(
-    q, kv, topk_idxs, topk_length, sink, out, lse, S_k, H, D, D_V, topk, softmax_scale,
+    q, kv, topk_idxs, topk_length, sink, out, lse, S_k, H, D, D_V, topk, lengths, sinks, softmax_scale,
     q_t, q_h, q_d, kv_s, kv_d, idxs_t, idxs_j, length_t, sink_h,
     HEADS: tl.constexpr, SLOTS: tl.constexpr, VALUE: tl.constexpr, TAIL: tl.constexpr,
-    HAS_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(H, HEADS)
     t = (tl.program_id(0) // blocks).to(tl.int64)
@@ -34,12 +32,12 @@ def sparse_mla_forward(
         e = D_V + tl.arange(0, TAIL)
         tail = e < D
         q_tail = tile(q + t * q_t, h, e, q_h, q_d, head[:, None] & tail[None, :])
+    length = length_of(topk_length, t, lengths, topk, length_t)
     top = tl.full([HEADS], float("-inf"), tl.float32)
     weight = tl.zeros([HEADS], tl.float32)
     for start in range(0, topk, SLOTS):
-        row, live = live_rows(
-            topk_idxs, topk_length, t, start + tl.arange(0, SLOTS), topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH
-        )
+        slots = start + tl.arange(0, SLOTS)
+        row, live = live_rows(topk_idxs, t, slots, length, topk, S_k, idxs_t, idxs_j)
         kv_value = tile(kv, row, v, kv_s, kv_d, live[:, None] & value[None, :])
         score = tl.dot(q_value, tl.trans(kv_value), input_precision="ieee")  # [HEADS, SLOTS]
         if TAIL > 0:
@@ -54,17 +52,15 @@ def sparse_mla_forward(
     at = t * H + h
     tl.store(lse + at, tl.where(weight == 0.0, float("inf"), top + tl.log(weight)), mask=head)
     shift = tl.where(top == float("-inf"), 0.0, top)
-    if HAS_SINK:
-        virtual = tl.load(sink + h * sink_h, mask=head, other=float("-inf"))
-        above = (virtual > shift) & (virtual < float("inf"))
-        higher = tl.where(above, virtual, shift)
-        weight = weight * tl.exp(shift - higher) + tl.exp(virtual - higher)
-        shift = higher
+    virtual = sink_of(sink, h, sinks, sink_h)
+    above = (virtual > shift) & (virtual < float("inf"))
+    higher = tl.where(above, virtual, shift)
+    weight = weight * tl.exp(shift - higher) + tl.exp(virtual - higher)
+    shift = higher
     total = tl.zeros([HEADS, VALUE], tl.float32)
     for start in range(0, topk, SLOTS):
-        row, live = live_rows(
-            topk_idxs, topk_length, t, start + tl.arange(0, SLOTS), topk, S_k, idxs_t, idxs_j, length_t, HAS_LENGTH
-        )
+        slots = start + tl.arange(0, SLOTS)
+        row, live = live_rows(topk_idxs, t, slots, length, topk, S_k, idxs_t, idxs_j)
         kv_value = tile(kv, row, v, kv_s, kv_d, live[:, None] & value[None, :])
         score = tl.dot(q_value, tl.trans(kv_value), input_precision="ieee")
         if TAIL > 0:
@@ -100,11 +96,11 @@ def forward(
     if n.empty:
         return {"out": out.zero_(), "lse": lse.fill_(torch.inf)}
     sparse_mla_forward[(n.S_q * blocks_of(n, q.element_size()),)](
-        q, kv, topk_idxs, topk_length, sink, out, lse, n.S_k, n.H, n.D, n.D_v, n.topk, float(softmax_scale),
+        q, kv, topk_idxs, topk_idxs if topk_length is None else topk_length, lse if sink is None else sink, out, lse,
+        n.S_k, n.H, n.D, n.D_v, n.topk, *optional(n, topk_length, sink), float(softmax_scale),
         *q.stride(), *kv.stride(), *topk_idxs.stride(),
         0 if topk_length is None else topk_length.stride(0), 0 if sink is None else sink.stride(0),
         HEADS=cut.heads, SLOTS=cut.slots, VALUE=cut.value, TAIL=cut.tail,
-        HAS_LENGTH=topk_length is not None, HAS_SINK=sink is not None,
         num_warps=cut.warps, num_stages=cut.stages,
     )  # fmt: skip
     return {"out": out, "lse": lse}

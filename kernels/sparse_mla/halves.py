@@ -9,10 +9,10 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, vjp_sizes
+from kernels.sparse_mla.arguments import Sizes, d_kv_torch_dtype, optional, vjp_sizes
 from kernels.sparse_mla.backward import sparse_mla_backward_q, sparse_mla_fold_sink
 from kernels.sparse_mla.backward_kv import sparse_mla_backward_kv
-from kernels.sparse_mla.tiles import Tiles, blocks_of, padded, tiles_of
+from kernels.sparse_mla.tiles import Tiles, blocks_of, tiles_of
 
 # Heads and queries of the tile in which d_sink is folded: 16 KiB of FP32, wide enough to hide a load's latency.
 FOLD_HEADS, FOLD_QUERIES = 32, 128
@@ -96,20 +96,19 @@ class Backward:
         d_q = torch.empty((n.S_q, n.H, n.D), dtype=self.q.dtype, device=self.q.device)
         delta = torch.empty((n.S_q, n.H), dtype=torch.float32, device=self.q.device)
         sparse_mla_backward_q[(n.S_q * self.blocks,)](
-            self.q, self.kv, self.topk_idxs, self.topk_length, self.sink, self.out, self.lse, self.d_out,
-            d_q, delta, buckets, n.S_k, n.H, n.D, n.D_v, n.topk, self.softmax_scale,
+            *self._listed(), self.out, self.lse, self.d_out, d_q, delta, buckets,
+            n.S_k, n.H, n.D, n.D_v, n.topk, *self.optional, self.softmax_scale,
             *self._strides(), *self.out.stride(), *self.lse.stride(), *self.d_out.stride(),
             HEADS=cut.heads, SLOTS=cut.slots, VALUE=cut.value, TAIL=cut.tail,
-            HAS_LENGTH=self.topk_length is not None, HAS_SINK=self.sink is not None, BOUND=buckets is not None,
+            BOUND=buckets is not None,
             num_warps=cut.warps, num_stages=cut.stages,
         )  # fmt: skip
         gradients = {"d_q": d_q}
         if self.sink is not None:
             gradients["d_sink"] = torch.empty((n.H,), dtype=torch.float32, device=self.q.device)
-            heads, queries = min(FOLD_HEADS, padded(n.H)), min(FOLD_QUERIES, padded(n.S_q))
-            sparse_mla_fold_sink[(triton.cdiv(n.H, heads),)](
+            sparse_mla_fold_sink[(triton.cdiv(n.H, FOLD_HEADS),)](
                 self.lse, self.sink, delta, gradients["d_sink"], n.S_q, n.H,
-                *self.lse.stride(), self.sink.stride(0), QUERIES=queries, HEADS=heads,
+                *self.lse.stride(), self.sink.stride(0), QUERIES=FOLD_QUERIES, HEADS=FOLD_HEADS,
             )  # fmt: skip
         return gradients, delta
 
@@ -130,14 +129,24 @@ class Backward:
         """
         n, cut = self.n, self.cut
         sparse_mla_backward_kv[((n.S_q if queries is None else queries) * self.blocks,)](
-            self.q, self.kv, self.topk_idxs, self.topk_length, self.sink, self.lse, self.d_out, delta,
-            sums, *scales, first, n.S_k, n.H, n.D, n.D_v, n.topk, self.softmax_scale,
+            *self._listed(), self.lse, self.d_out, delta, sums, *scales,
+            first, n.S_k, n.H, n.D, n.D_v, n.topk, *self.optional, self.softmax_scale,
             *self._strides(), *self.lse.stride(), *self.d_out.stride(),
             HEADS=cut.heads, SLOTS=cut.slots, WIDTH=cut.width, CHUNKS=triton.cdiv(n.D, cut.width),
             VALUES=triton.cdiv(n.D_v, cut.width),
-            HAS_LENGTH=self.topk_length is not None, HAS_SINK=self.sink is not None, MODE=mode, AGAIN=again,
+            MODE=mode, AGAIN=again,
             num_warps=cut.warps, num_stages=cut.stages,
         )  # fmt: skip
+
+    @property
+    def optional(self) -> tuple[int, int]:
+        """Queries with a length and heads with a sink."""
+        return optional(self.n, self.topk_length, self.sink)
+
+    def _listed(self) -> tuple[Tensor, ...]:
+        """q, kv, indices, lengths and sinks; in place of what is not given, a tensor of its dtype that nobody reads."""
+        length = self.topk_idxs if self.topk_length is None else self.topk_length
+        return self.q, self.kv, self.topk_idxs, length, self.lse if self.sink is None else self.sink
 
     def _strides(self) -> tuple[int, ...]:
         length = 0 if self.topk_length is None else self.topk_length.stride(0)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.sparse_mla.backward_kv import STAGED
+from kernels.sparse_mla.common import for_any
 from kernels.sparse_mla.halves import Backward
 from kernels.sparse_mla.tiles import padded
 from kernels.sparse_mla.workspace import check, entries_of, ordered_bytes, queries_at_a_time
@@ -26,24 +27,23 @@ KEYS = 1024
 FEATURES, ELEMENTS = 128, 1024
 
 
-@triton.jit
+@for_any
 def sparse_mla_keys(
-    topk_idxs, topk_length, keys, first, entries, blocks, topk, S_k, idxs_t, idxs_j, length_t,
-    HAS_LENGTH: tl.constexpr, KEYS: tl.constexpr,
+    topk_idxs, topk_length, keys, first, entries, blocks, topk, lengths, S_k, idxs_t, idxs_j, length_t,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
     inside = m < entries
     t = (first + m // (topk * blocks)).to(tl.int64)
     slot = m % topk
-    live = inside
-    if HAS_LENGTH:
-        live = live & (slot < tl.load(topk_length + t * length_t, mask=inside, other=0))
+    length = tl.load(topk_length + t * length_t, mask=inside & (t < lengths), other=topk)
+    live = inside & (slot < length)
     row = tl.load(topk_idxs + t * idxs_t + slot * idxs_j, mask=live, other=-1)
     live = live & (row >= 0) & (row < S_k)
     tl.store(keys + m, tl.where(live, row, S_k), mask=inside)
 
 
-@triton.jit
+@for_any
 def sparse_mla_add_segments(staged, order, starts, sums, S_k, D, ROWS: tl.constexpr, FEATURES: tl.constexpr):
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     d = tl.program_id(1) * FEATURES + tl.arange(0, FEATURES)
@@ -123,10 +123,9 @@ def _add_in_order(call: Backward, delta: Tensor, sums: Tensor, step: int) -> Non
 
 
 def _keys(call: Backward, keys: Tensor, first: int, entries: int) -> None:
-    block = min(KEYS, padded(entries))
     length = call.topk_length
-    sparse_mla_keys[(triton.cdiv(entries, block),)](
-        call.topk_idxs, length, keys, first, entries, call.blocks, call.n.topk, call.n.S_k,
-        *call.topk_idxs.stride(), 0 if length is None else length.stride(0),
-        HAS_LENGTH=length is not None, KEYS=block,
+    sparse_mla_keys[(triton.cdiv(entries, KEYS),)](
+        call.topk_idxs, call.topk_idxs if length is None else length, keys, first, entries, call.blocks,
+        call.n.topk, call.optional[0], call.n.S_k,
+        *call.topk_idxs.stride(), 0 if length is None else length.stride(0), KEYS=KEYS,
     )  # fmt: skip

@@ -67,9 +67,12 @@ def tiles_of(n: Sizes, element: int) -> Tiles:
 
 
 def sides(n: Sizes, element: int) -> tuple[int, int]:
-    """Heads and slots of a block: the most that fit into shared memory, or the fewest that there are."""
+    """Heads and slots of a block: the most that fit into shared memory, no more heads than there are, padded.
+
+    Slots are as many for a short list: a tile of few would be compiled for that length alone.
+    """
     heads = min(FP32_SIDE if element == PLAIN else MOST_HEADS, padded(n.H))
-    slots = min(FP32_SIDE if element == PLAIN else MOST_SLOTS, padded(n.topk))
+    slots = FP32_SIDE if element == PLAIN else MOST_SLOTS
     while _bytes(heads, slots, n, element) > SHARED_BYTES and max(heads, slots) > SMALLEST:
         heads, slots = (heads // 2, slots) if heads > slots else (heads, slots // 2)
     return heads, slots

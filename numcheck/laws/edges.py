@@ -23,7 +23,7 @@ from numcheck.laws.law import Law
 from numcheck.laws.measured import everywhere, found, hashes, saved, saved_alone, unavailable
 from numcheck.laws.relation import Held, merged, same_bits, same_values, whole, within
 from numcheck.profile import Profile
-from numcheck.reading import Radius, Truth, read
+from numcheck.reading import Radius, Truth, nearest, read
 from numcheck.sample import Sample, exact, sample
 from numcheck.spec import KernelSpec
 from numcheck.ulp import torch_dtype
@@ -102,8 +102,9 @@ class _Truth:
     def of(cls, spec: KernelSpec, drawn: Sample, run: Run) -> _Truth:
         """Read with the Run's own saved outputs."""
         given, kept, left_open = drawn.exact(), saved(spec, run), unspecified(spec.oracle, drawn)
-        truth = read(spec.oracle, Truth(), given, kept)
-        radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept)
+        where = nearest(drawn)
+        truth = read(spec.oracle, Truth(), given, kept, where)
+        radius = read(spec.oracle, Radius(spec.contract.policy(drawn.case)), given, kept, where)
         return cls(spec, drawn, blank(truth, left_open), blank(radius, left_open), left_open)
 
     def right(self, run: Run) -> list[Held]:

@@ -13,7 +13,7 @@ import torch
 
 from numcheck.capability import Unavailable
 from numcheck.execute import Run, execute
-from numcheck.reading import Readings, readings
+from numcheck.reading import Readings, nearest, readings
 from numcheck.sample import Sample, exact, sample
 from numcheck.stream import Streamed, streamed
 from numcheck.ulp import digest
@@ -68,7 +68,7 @@ class Measured:
             saved=saved(self.spec, self.run),
             draws=self.draws,
             jitters=_jitters(self.spec, self.sample.case),
-            device="cpu",
+            device=nearest(self.sample),
             left_open=self.left_open,
         )
 

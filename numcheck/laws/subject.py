@@ -11,7 +11,7 @@ from torch import Tensor
 from numcheck.execute import Run, execute
 from numcheck.laws.measured import saved_alone
 from numcheck.laws.relation import Held
-from numcheck.reading import Radius, read
+from numcheck.reading import Radius, nearest, read
 from numcheck.sample import Sample, exact
 from numcheck.spec import KernelSpec
 from numcheck.unspecified import blank, unspecified
@@ -62,7 +62,8 @@ class Subject:
         policy = self.spec.contract.policy(changed.case)
         given = self.run.saved if saved else saved_alone(self.spec, changed) or {}
         kept = {name: exact(t) for name, t in given.items()}
-        return self.blanked(read(self.spec.oracle, Radius(policy), changed.exact(), kept or None), changed)
+        worst = read(self.spec.oracle, Radius(policy), changed.exact(), kept or None, nearest(changed))
+        return self.blanked(worst, changed)
 
     def whole(self, output: str) -> bool:
         """Whether an output holds integers or bools, which are exact or wrong."""

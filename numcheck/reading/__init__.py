@@ -5,6 +5,7 @@ from __future__ import annotations
 from numcheck.reading.ball import Ball
 from numcheck.reading.kinds import Radius, Recording, Truth
 from numcheck.reading.parts import JITTERS, Part, Readings, parts, readings
+from numcheck.reading.slices import nearest
 from numcheck.reading.spreading import Emulation, Noise
 from numcheck.reading.walk import read
 
@@ -18,6 +19,7 @@ __all__ = [
     "Readings",
     "Recording",
     "Truth",
+    "nearest",
     "parts",
     "read",
     "readings",

@@ -28,6 +28,11 @@ ELEMENTS = {"cpu": 2**21, "cuda": 3 * 2**24}
 WEIGHED = 2**25
 
 
+# A Case whose sizes have a larger product is read where its tensors are. Below it a walk takes a CPU core less time
+# than a GPU's thousand launches of some microseconds, and an oracle of small Cases need not know of devices.
+LARGE = 2**28
+
+
 class Given(Protocol):
     """What a sliced reading needs of a Sample."""
 
@@ -39,6 +44,13 @@ class Given(Protocol):
 
     @property
     def scalars(self) -> Mapping[str, Any]: ...
+
+
+def nearest(given: Given) -> str:
+    """Where to read a Sample: on the CPU, or a large one where its tensors are."""
+    if math.prod(size for _, size in given.case.sizes) <= LARGE:
+        return "cpu"
+    return next((t.device.type for t in given.tensors.values()), "cpu")
 
 
 def whole_because(oracle: Oracle, case: Case) -> str:

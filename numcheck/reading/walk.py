@@ -15,17 +15,24 @@ from numcheck.reading.derived import autograd
 
 @timed("oracle")
 def read(
-    oracle: Oracle, reading: Any, exact: Mapping[str, Any], saved: Mapping[str, Tensor] | None = None
+    oracle: Oracle,
+    reading: Any,
+    exact: Mapping[str, Any],
+    saved: Mapping[str, Tensor] | None = None,
+    device: str = "cpu",
 ) -> dict[str, Tensor]:
-    """Walk through `oracle` with one reading: its forward outputs, then its gradients, as FP64 tensors.
+    """Walk through `oracle` with one reading: its forward outputs, then its gradients, as FP64 tensors on the CPU.
 
     exact: what a Sample's `exact` gives: inputs and cotangents (FP64, integers, bools), and scalars. saved: the
     kernel's own saved outputs, upcast exactly; without them the VJP takes the reading's own forward. An oracle without
-    a VJP is differentiated by autograd.
+    a VJP is differentiated by autograd. device: where to walk, for a reading that keeps nothing of its own
+    (`slices.nearest` says where a Sample is read best).
     Raises InvalidSpec where the oracle's code returns something else than it declares.
     """
     reading.start()
-    return {name: reading.leave(value) for name, value in walk(oracle, reading, exact, saved).items()}
+    given = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in exact.items()}
+    kept = None if saved is None else {name: t.to(device) for name, t in saved.items()}
+    return {name: reading.leave(value).cpu() for name, value in walk(oracle, reading, given, kept).items()}
 
 
 def walk(

@@ -128,18 +128,47 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "CHUNK_BYTES", 4 * 7 * 24 * 2)
 
 
+class Shares:
+    """An adder that keeps what it is given: shares and rows in the order of query and slot."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def __call__(self, sums: Tensor, shares: Tensor, rows: Tensor) -> None:
+        self.seen.append((shares.clone(), rows.clone()))
+        eager.add_by_row(sums, shares, rows)
+
+    def all(self) -> dict[str, Tensor]:
+        shares, rows = zip(*self.seen, strict=True)
+        return {"shares": torch.cat(shares), "rows": torch.cat(rows).int()}
+
+
+def of_query(call: Mapping[str, Any], t: int) -> dict[str, Any]:
+    per_query = ("q", "topk_idxs", "topk_length", "out", "lse", "d_out")
+    return {name: value[t : t + 1] if name in per_query else value for name, value in call.items()}
+
+
 def test_chunks_change_no_row_and_only_the_order_of_d_kv(small_chunks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal addends in two orders: each sum is within (addends - 1) 2^-24 of the exact one, times their summed size."""
     case = FULL.but(d_kv="fp32")
     call = given(case)
-    cut = {**forward(call), **eager.vjp(**call)}
+    parts, once = Shares(), Shares()
+    cut = {**forward(call), **eager.vjp(**call, add=parts)}
     assert blocks.chunk_queries(24, 7) == 2
     monkeypatch.undo()
     assert blocks.chunk_queries(24, 7) > case["S_q"]
-    whole = {**forward(call), **eager.vjp(**call)}
+    whole = {**forward(call), **eager.vjp(**call, add=once)}
+    assert (len(parts.seen), len(once.seen)) == (3, 1)
     rows = ("out", "lse", "d_q")
     assert same({n: cut[n] for n in rows}, {n: whole[n] for n in rows})
-    for name in ("d_kv", "d_sink"):
-        torch.testing.assert_close(cut[name], whole[name], rtol=1e-5, atol=1e-5)
+    assert same(parts.all(), once.all())
+    shares, of_row = once.all().values()
+    sizes = torch.zeros((case["S_k"] + 1, case["D"]), dtype=torch.float64)
+    sizes.index_add_(0, of_row, shares.double().abs())
+    sinks = sum(eager.vjp(**of_query(call, t))["d_sink"].double().abs() for t in range(case["S_q"]))
+    for name, addends, size in (("d_kv", len(shares), sizes[:-1]), ("d_sink", case["S_q"], sinks)):
+        assert bool(((cut[name].double() - whole[name]).abs() <= 2 * (addends - 1) * 2.0**-24 * size).all())
+    assert not same({"d_kv": cut["d_kv"]}, {"d_kv": whole["d_kv"]})
 
 
 def test_it_runs_where_determinism_is_asked_for() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from numcheck import Contract, KernelSpec
 from numcheck.distinct import KEPT, Distinct
+from numcheck.errors import InvalidSpec
 from numcheck.figures import Figures
 from numcheck.gate import Gate
 from numcheck.judge import gates as whole_gates
@@ -19,7 +20,7 @@ from numcheck.oracles.sparse_mla import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.reading import Emulation, read, readings
 from numcheck.sample import Sample, sample
-from numcheck.stream import gates
+from numcheck.stream import gates, side_by_side
 from numcheck.stream import streamed as figures_of
 from numcheck.ulp import cast
 
@@ -199,3 +200,20 @@ def test_a_wider_claim_than_the_kernels_shows(made: Sample, outputs: dict[str, T
     less = replace(CONTRACT, rounds=dict.fromkeys(("out", "d_q", "d_kv"), "data"))
     found = gates(SPEC.but(contract=less), made, outputs, rows=ROWS, draws=DRAWS, device="cpu")
     assert "match" in {g.kind for g in found if not g.held}
+
+
+def test_claims_side_by_side_are_judged_as_each_is_alone(made: Sample, outputs: dict[str, Tensor]) -> None:
+    wrong = {**outputs, "d_q": outputs["d_q"] * 1.5}
+    found = side_by_side([(SPEC, outputs), (SPEC, wrong)], made, rows=ROWS, draws=DRAWS, jitters=JITTERS, device="cpu")
+    for gates_found, given in zip(found, (outputs, wrong), strict=True):
+        alone = streamed(made, outputs if given is outputs else wrong)
+        # The VJP of both was given what the first saved, which is the same here.
+        assert all(same(a, b) for a, b in zip(gates_found, alone, strict=True))
+    assert all(gate.held for gate in found[0])
+    assert {gate.output for gate in found[1] if not gate.held} == {"d_q"}
+
+
+def test_claims_of_two_policies_are_refused(made: Sample, outputs: dict[str, Tensor]) -> None:
+    other = SPEC.but(contract=Contract(rounds={}, accumulate="fp32"))
+    with pytest.raises(InvalidSpec, match="differ in problem or policy"):
+        side_by_side([(SPEC, outputs), (other, outputs)], made, device="cpu")
