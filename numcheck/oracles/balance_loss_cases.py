@@ -193,6 +193,8 @@ def _edges(given: bool) -> tuple[Case, ...]:
         _case(5, 9, 2, rows="mixed", padding="all"),
         _case(7, 9, 2, rows="mixed", coefficient=0.0, denominator=3.75),
         *own,
+        # More tokens an expert than bf16 counts to, 256.
+        _case(2049, 3, 2, padding="some"),
         _case(33, 129, 8, rows="signed", regime="normal"),
     )
 
