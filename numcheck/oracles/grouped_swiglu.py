@@ -165,7 +165,7 @@ _SPACE = CaseSpace(
     facts=cases.FACTS,
     grid={"E": (1, 2), "N": (256, 288, 384, 1024), "H": (1, 16), **cases.GRID},
     regimes=cases.REGIMES,
-    edges=cases.edges(64, 544),
+    edges=cases.edges((BLOCK, 2 * BLOCK, 17 * BLOCK, 34 * BLOCK)),
     tiny=cases.tiny(BLOCK),
 )
 
