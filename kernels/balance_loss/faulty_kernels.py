@@ -5,7 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.balance_loss.fused import _CLAMP, _EPSILON, _inside, _row_sums
+from kernels.balance_loss.fused import _CLAMP, _EPSILON, _inside
+from kernels.trees import row_sums
 
 # The smallest normal FP32 number, below which a kernel built with flush-to-zero has zeros.
 _NORMAL = tl.constexpr(2.0**-126)
@@ -15,7 +16,8 @@ _NORMAL = tl.constexpr(2.0**-126)
 def balance_loss_backward_faulty(
     scores, padding, denominator, frequencies, d_loss, d_scores, T, E, coefficient,
     scores_t, scores_e, padding_t, frequencies_e,
-    GIVEN: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, EXPERTS: tl.constexpr, BUG: tl.constexpr,
+    GIVEN: tl.constexpr, PADDED: tl.constexpr, DENSE: tl.constexpr, ROWS: tl.constexpr, EXPERTS: tl.constexpr,
+    BUG: tl.constexpr,
 ):  # fmt: skip
     t = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     e = tl.arange(0, EXPERTS)
@@ -25,14 +27,14 @@ def balance_loss_backward_faulty(
     s = tl.load(scores + t[:, None] * scores_t + e[None, :] * scores_e, mask=read, other=0.0).to(tl.float32)
     scale = tl.div_rn(tl.load(d_loss) * coefficient, tl.maximum(tl.load(denominator), 1.0))
     weights = scale * tl.load(frequencies + e * frequencies_e, mask=e < E, other=0.0)
-    norm = _row_sums(tl.abs(s))
+    norm = row_sums(tl.abs(s))
     if GIVEN:
         den = tl.maximum(norm, _CLAMP)
     elif BUG == "sizes summed":
         den = norm + _EPSILON
     else:
-        den = _row_sums(s) + _EPSILON
-    dot = _row_sums(weights[None, :] * s)
+        den = row_sums(s) + _EPSILON
+    dot = row_sums(weights[None, :] * s)
     if BUG == "squared":
         square = den * den
         pull = tl.div_rn(dot, tl.where(square < _NORMAL, 0.0, square))

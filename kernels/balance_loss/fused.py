@@ -15,39 +15,31 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.balance_loss.arguments import Sizes, backward_sizes, forward_sizes
-from kernels.balance_loss.tiles import Tiles, backward_rows, backward_tiles, forward_tiles, power_of_two, warps
+from kernels.balance_loss.tiles import (
+    ALIGNED,
+    LANES,
+    Tiles,
+    backward_rows,
+    backward_tiles,
+    forward_tiles,
+    power_of_two,
+    warps,
+)
+from kernels.trees import column_sums, reversed_bits, reversed_column_sums, row_sums
 from numcheck.oracles.balance_loss_cases import CLAMP, EPSILON
 
 _CLAMP = tl.constexpr(CLAMP)
 _EPSILON = tl.constexpr(EPSILON)
-# Levels of a balanced tree; no tensor in Triton has more than 2^20 elements.
-_LEVELS = tl.constexpr(20)
+# What E, and addresses in bytes, are multiples of where a call is dense.
+_LANES, _ALIGNED = tl.constexpr(LANES), tl.constexpr(ALIGNED)
 
 
 @triton.jit
-def _row_sums(x):
-    """Sums [R] of the rows of x [R, C], C a power of two: neighbours first, then sums of neighbours."""
-    for _ in tl.static_range(_LEVELS):
-        if x.shape[1] > 1:
-            x = tl.sum(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]), axis=2)
-    return tl.reshape(x, [x.shape[0]])
-
-
-@triton.jit
-def _column_sums(x):
-    """Sums [C] of the columns of x [R, C], R a power of two, by the same tree."""
-    for _ in tl.static_range(_LEVELS):
-        if x.shape[0] > 1:
-            x = tl.sum(tl.reshape(x, [x.shape[0] // 2, 2, x.shape[1]]), axis=1)
-    return tl.reshape(x, [x.shape[1]])
-
-
-@triton.jit
-def _largest(s, inside, e, TOPK: tl.constexpr):
-    """The TOPK largest scores of each row, of equal ones the first, as a map [R, C]."""
+def _largest(s, inside, e, topk):
+    """The topk largest scores of each row, of equal ones the first, as a map [R, C]."""
     left = tl.where(inside, s, float("-inf"))
     chosen = inside & False
-    for _ in range(TOPK):
+    for _ in range(topk):
         here = e[None, :] == tl.argmax(left, axis=1, tie_break_left=True)[:, None]
         chosen = chosen | (here & inside)
         left = tl.where(here, float("-inf"), left)
@@ -64,84 +56,113 @@ def _inside(t, e, T, E, padding, padding_t, PADDED: tl.constexpr):
 
 
 @triton.jit
+def _tile(start, from_row, row, column, t_stride, e_stride, DENSE: tl.constexpr):
+    """Addresses [R, C] of rows from_row + row and columns; dense ones are known to be wide loads' addresses."""
+    corner = start + from_row * t_stride
+    if DENSE:
+        corner = tl.multiple_of(corner, _ALIGNED)
+    return corner + (row[:, None] * t_stride + column[None, :] * e_stride)
+
+
+# One compiled kernel for all sizes, strides and addresses of a tile; a dense call says so by one constant.
+@triton.jit(
+    do_not_specialize=[
+        "scores", "routing_map", "padding", "T", "E", "topk", "trips",
+        "scores_t", "scores_e", "map_t", "map_e", "padding_t",
+    ]
+)  # fmt: skip
 def balance_loss_parts(
-    scores, routing_map, padding, mass_slots, count_slots, T, E,
+    scores, routing_map, padding, mass_slots, count_slots, T, E, topk, trips,
     scores_t, scores_e, map_t, map_e, padding_t,
-    GIVEN: tl.constexpr, TOPK: tl.constexpr, PADDED: tl.constexpr, ATOMIC: tl.constexpr,
-    ROWS: tl.constexpr, EXPERTS: tl.constexpr, TRIPS: tl.constexpr,
+    GIVEN: tl.constexpr, PADDED: tl.constexpr, ATOMIC: tl.constexpr, DENSE: tl.constexpr,
+    ROWS: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
+    if DENSE:
+        E = E // _LANES * _LANES
+        scores_t, scores_e, map_t, map_e = E, 1, E, 1
     part = tl.program_id(0).to(tl.int64)
+    r = tl.arange(0, ROWS)
     e = tl.arange(0, EXPERTS)
     mass = tl.zeros([ROWS, EXPERTS], tl.float32)
     counts = tl.zeros([ROWS, EXPERTS], tl.int32)
-    for trip in range(TRIPS):
-        t = (part * TRIPS + trip) * ROWS + tl.arange(0, ROWS)
-        inside = _inside(t, e, T, E, padding, padding_t, PADDED)
-        at = scores + t[:, None] * scores_t + e[None, :] * scores_e
-        s = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    for trip in range(trips):
+        first = (part * trips + trip) * ROWS
+        inside = _inside(first + r, e, T, E, padding, padding_t, PADDED)
+        s = tl.load(_tile(scores, first, r, e, scores_t, scores_e, DENSE), mask=inside, other=0.0).to(tl.float32)
         if GIVEN:
-            den = tl.maximum(_row_sums(tl.abs(s)), _CLAMP)
-            chosen = tl.load(routing_map + t[:, None] * map_t + e[None, :] * map_e, mask=inside, other=0) != 0
+            den = tl.maximum(row_sums(tl.abs(s)), _CLAMP)
+            chosen = tl.load(_tile(routing_map, first, r, e, map_t, map_e, DENSE), mask=inside, other=0) != 0
         else:
-            den = _row_sums(s) + _EPSILON
-            chosen = _largest(s, inside, e, TOPK)
+            den = row_sums(s) + _EPSILON
+            chosen = _largest(s, inside, e, topk)
         q = tl.div_rn(s, tl.broadcast_to(den[:, None], [ROWS, EXPERTS]))
         mass += tl.where(inside, q, 0.0)
         counts += chosen.to(tl.int32)
     slot = part * E + e
     tl.store(count_slots + slot, tl.sum(counts, axis=0), mask=e < E)
     if ATOMIC:
-        tl.atomic_add(mass_slots + e, _column_sums(mass), mask=e < E)
+        tl.atomic_add(mass_slots + e, column_sums(mass), mask=e < E)
     else:
-        tl.store(mass_slots + slot, _column_sums(mass), mask=e < E)
+        tl.store(mass_slots + slot, column_sums(mass), mask=e < E)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["denominator", "parts", "E"])
 def balance_loss_fold(
     mass_slots, count_slots, denominator, frequencies, mass, raw, loss, parts, E, coefficient,
-    FOLDED: tl.constexpr, PARTS: tl.constexpr, EXPERTS: tl.constexpr,
+    FOLDED: tl.constexpr, DENSE: tl.constexpr, PARTS: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    p = tl.arange(0, PARTS)
+    if DENSE:
+        E = E // _LANES * _LANES
+    p = reversed_bits(PARTS)
     e = tl.arange(0, EXPERTS)
     inside = (p < parts)[:, None] & (e < E)[None, :]
     slots = p[:, None] * E + e[None, :]
     counts = tl.sum(tl.load(count_slots + slots, mask=inside, other=0), axis=0).to(tl.float32)
     total = tl.maximum(tl.sum(counts, axis=0), _CLAMP)
     share = tl.div_rn(counts, tl.broadcast_to(total, [EXPERTS]))
-    # A size of 1 comes as a constant, which knows no `to`.
     weight = share * E
     if FOLDED:
-        sums = _column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
+        sums = reversed_column_sums(tl.load(mass_slots + slots, mask=inside, other=0.0))
         tl.store(mass + e, sums, mask=e < E)
     else:
         sums = tl.load(mass + e, mask=e < E, other=0.0)
     tl.store(frequencies + e, weight, mask=e < E)
-    total_raw = _row_sums(tl.reshape(weight * sums, [1, EXPERTS]))
+    total_raw = row_sums(tl.reshape(weight * sums, [1, EXPERTS]))
     one = tl.arange(0, 1)
     below = tl.maximum(tl.load(denominator + one), 1.0)
     tl.store(raw + one, total_raw)
     tl.store(loss + one, tl.div_rn(total_raw * coefficient, below))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=[
+        "scores", "padding", "denominator", "frequencies", "d_loss", "T", "E",
+        "scores_t", "scores_e", "padding_t", "frequencies_e",
+    ]
+)  # fmt: skip
 def balance_loss_backward(
     scores, padding, denominator, frequencies, d_loss, d_scores, T, E, coefficient,
     scores_t, scores_e, padding_t, frequencies_e,
-    GIVEN: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, EXPERTS: tl.constexpr,
+    GIVEN: tl.constexpr, PADDED: tl.constexpr, DENSE: tl.constexpr, ROWS: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    t = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    if DENSE:
+        E = E // _LANES * _LANES
+        scores_t, scores_e = E, 1
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    r = tl.arange(0, ROWS)
+    t = first + r
     e = tl.arange(0, EXPERTS)
     inside = _inside(t, e, T, E, padding, padding_t, PADDED)
-    s = tl.load(scores + t[:, None] * scores_t + e[None, :] * scores_e, mask=inside, other=0.0).to(tl.float32)
+    s = tl.load(_tile(scores, first, r, e, scores_t, scores_e, DENSE), mask=inside, other=0.0).to(tl.float32)
     scale = tl.div_rn(tl.load(d_loss) * coefficient, tl.maximum(tl.load(denominator), 1.0))
     weights = scale * tl.load(frequencies + e * frequencies_e, mask=e < E, other=0.0)
     if GIVEN:
-        norm = _row_sums(tl.abs(s))
+        norm = row_sums(tl.abs(s))
         den = tl.maximum(norm, _CLAMP)
     else:
-        den = _row_sums(s) + _EPSILON
+        den = row_sums(s) + _EPSILON
     # Divided twice, since the square of a small den is no FP32 number.
-    pull = tl.div_rn(tl.div_rn(_row_sums(weights[None, :] * s), den), den)
+    pull = tl.div_rn(tl.div_rn(row_sums(weights[None, :] * s), den), den)
     push = tl.div_rn(tl.broadcast_to(weights[None, :], [ROWS, EXPERTS]), tl.broadcast_to(den[:, None], [ROWS, EXPERTS]))
     if GIVEN:
         pull = tl.where(norm > _CLAMP, pull, 0.0)
@@ -150,7 +171,7 @@ def balance_loss_backward(
     else:
         gradient = push - pull[:, None]
     gradient = tl.where(inside, gradient, 0.0).to(d_scores.dtype.element_ty)
-    tl.store(d_scores + t[:, None] * E + e[None, :], gradient, mask=(t < T)[:, None] & (e < E)[None, :])
+    tl.store(_tile(d_scores, first, r, e, E, 1, DENSE), gradient, mask=(t < T)[:, None] & (e < E)[None, :])
 
 
 def forward_map(
@@ -244,9 +265,10 @@ def add_parts(
     chosen = scores if routing_map is None else routing_map
     mask = scores if padding is None else padding
     balance_loss_parts[(cut.parts,)](
-        scores, chosen, mask, mass_slots, count_slots, n.T, n.E, *scores.stride(), *chosen.stride(), mask.stride(0),
-        GIVEN=given, TOPK=topk, PADDED=padding is not None, ATOMIC=atomic,
-        ROWS=cut.rows, EXPERTS=cut.experts, TRIPS=cut.trips,
+        scores, chosen, mask, mass_slots, count_slots, n.T, n.E, topk, cut.trips,
+        *scores.stride(), *chosen.stride(), mask.stride(0),
+        GIVEN=given, PADDED=padding is not None, ATOMIC=atomic, DENSE=dense(n, scores, chosen),
+        ROWS=cut.rows, EXPERTS=cut.experts,
         num_warps=warps(cut.rows * cut.experts), enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -266,7 +288,7 @@ def fold(
     parts = power_of_two(cut.parts)
     balance_loss_fold[(1,)](
         mass_slots, count_slots, denominator, *outputs.values(), cut.parts, n.E, coefficient,
-        FOLDED=folded, PARTS=parts, EXPERTS=cut.experts,
+        FOLDED=folded, DENSE=dense(n), PARTS=parts, EXPERTS=cut.experts,
         num_warps=warps(parts * cut.experts), enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -292,10 +314,15 @@ def launch_backward(
         kernel[(backward_tiles(n.T, n.E) if tiles is None else tiles,)](
             scores, mask, denominator, frequencies, d_loss, d_scores, n.T, n.E, coefficient,
             *scores.stride(), mask.stride(0), frequencies.stride(0),
-            GIVEN=given, PADDED=padding is not None, ROWS=rows, EXPERTS=experts,
+            GIVEN=given, PADDED=padding is not None, DENSE=dense(n, scores), ROWS=rows, EXPERTS=experts,
             num_warps=warps(rows * experts), enable_fp_fusion=False,
         )  # fmt: skip
     return {"d_scores": d_scores}
+
+
+def dense(n: Sizes, *tensors: Tensor) -> bool:
+    """Whether rows of these inputs follow each other without gaps and start where wide loads can."""
+    return n.E % LANES == 0 and all(t.is_contiguous() and t.data_ptr() % ALIGNED == 0 for t in tensors)
 
 
 def empty_outputs(n: Sizes, scores: Tensor) -> dict[str, Tensor]:

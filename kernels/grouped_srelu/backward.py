@@ -7,13 +7,26 @@ d_bias. Either they add to the sums by atomics, in the order of arrival, or each
 ascending order by the second GEMM (d_prob) and by a fold (d_bias).
 
 Which rows a program has is found on the device, from `tokens` and `offsets`, so nothing waits for the host. Rows that
-are no tokens are never read: whatever they hold does not matter.
+are no tokens are never read: whatever they hold does not matter. A tile's shares are balanced trees of neighbours,
+written out, so that their order depends on no layout that a compiler chooses.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from kernels.grouped_srelu.tiles import ALIGNED, LANES
+from kernels.trees import column_sums, row_sums
+
+# What N and H, and addresses in bytes, are multiples of where a call is dense.
+_LANES, _ALIGNED = tl.constexpr(LANES), tl.constexpr(ALIGNED)
+# One compiled kernel for all sizes, strides and addresses. Where they were constants or known to be multiples, every
+# Case brought a kernel of its own to compile. Dense calls say so with one constant, and have wide loads.
+_INPUTS = ("c", "prob", "alpha", "w1", "w2", "d_out", "tokens", "offsets")
+_SIZES = ("N", "H", "E", "TILES")
+_STRIDES = ("c_m", "c_n", "prob_m", "alpha_e", "w2_e", "w2_n", "w2_h", "d_out_m", "d_out_h", "tokens_e", "offsets_e")
+_STRIDES_OF_W1 = ("w1_e", "w1_n", "w1_h", "tokens_e", "offsets_e")
 
 
 @triton.jit
@@ -42,13 +55,16 @@ def _tanh(x):
     return tl.where(x < 0.625, near, (1.0 - decay) / (1.0 + decay))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_INPUTS, *_SIZES, *_STRIDES])
 def grouped_srelu_backward(
     c, prob, alpha, w2, d_out, tokens, offsets, d_c, d_prob, d_bias, N, H, E, TILES, clamp,
     c_m, c_n, prob_m, alpha_e, w2_e, w2_n, w2_h, d_out_m, d_out_h, tokens_e, offsets_e,
-    EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr, PROB: tl.constexpr,
-    D_PROB: tl.constexpr, D_BIAS: tl.constexpr, CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
+    EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr,
+    PROB: tl.constexpr, D_PROB: tl.constexpr, D_BIAS: tl.constexpr, CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
+    if DENSE:
+        N, H = N // _LANES * _LANES, H // _LANES * _LANES
+        c_m, c_n, w2_e, w2_n, w2_h, d_out_m, d_out_h = N, 1, N.to(tl.int64) * H, H, 1, H, 1
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
@@ -60,6 +76,11 @@ def grouped_srelu_backward(
         dot = tl.zeros([ROWS, FEATURES], tl.float32)
         gradient = d_out + top * d_out_m
         weight = w2 + expert.to(tl.int64) * w2_e + side * w2_n
+        corner = c + top * c_m + side * c_n
+        if DENSE:
+            gradient = tl.multiple_of(gradient, _ALIGNED)
+            weight = tl.multiple_of(weight, _ALIGNED)
+            corner = tl.multiple_of(corner, _ALIGNED)
         for start in range(0, H, DEPTH):
             h = start + tl.arange(0, DEPTH)
             left = gradient + (m[:, None] * d_out_m + h[None, :] * d_out_h)
@@ -68,7 +89,7 @@ def grouped_srelu_backward(
             b = tl.load(right, mask=(h[:, None] < H) & inside[None, :], other=0.0)
             dot = tl.dot(a, b, dot, input_precision="ieee")
         r = dot * tl.load(alpha + expert * alpha_e)
-        at = c + top * c_m + side * c_n + (m[:, None] * c_m + n[None, :] * c_n)
+        at = corner + (m[:, None] * c_m + n[None, :] * c_n)
         value = tl.load(at, mask=both, other=0.0).to(tl.float32)
         kept = tl.maximum(value, 0.0)
         if CLAMP:
@@ -83,24 +104,28 @@ def grouped_srelu_backward(
             g = g * tl.load(prob + top * prob_m + m * prob_m, mask=real, other=0.0)[:, None]
         tl.store(d_c + top * N + side + (m[:, None] * N + n[None, :]), g.to(d_c.dtype.element_ty), mask=both)
         if D_PROB:
-            share = tl.sum(act * r, axis=1)
+            share = row_sums(act * r)
             if ATOMIC:
                 tl.atomic_add(d_prob + top + m, share, mask=real)
             else:
                 tl.store(d_prob + top * TILES + part + m * TILES, share, mask=real)
         if D_BIAS:
-            share = tl.sum(g, axis=0)
+            share = column_sums(g)
             if ATOMIC:
                 tl.atomic_add(d_bias + expert.to(tl.int64) * N + side + n, share, mask=inside)
             else:
                 tl.store(d_bias + tile.to(tl.int64) * N + side + n, share, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_INPUTS, *_SIZES, *_STRIDES_OF_W1])
 def grouped_srelu_input_gradient(
     d_c, w1, tokens, offsets, d_x, prob_slots, d_prob, N, H, E, TILES, w1_e, w1_n, w1_h, tokens_e, offsets_e,
-    EXPERTS: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
+    EXPERTS: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr,
+    SLOTS: tl.constexpr,
 ):  # fmt: skip
+    if DENSE:
+        N, H = N // _LANES * _LANES, H // _LANES * _LANES
+        w1_e, w1_n, w1_h = N.to(tl.int64) * H, H, 1
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
@@ -110,6 +135,8 @@ def grouped_srelu_input_gradient(
         dot = tl.zeros([ROWS, HIDDEN], tl.float32)
         stored = d_c + top * N
         weight = w1 + expert.to(tl.int64) * w1_e + side * w1_h
+        if DENSE:
+            weight = tl.multiple_of(weight, _ALIGNED)
         for start in range(0, N, DEPTH):
             n = start + tl.arange(0, DEPTH)
             a = tl.load(stored + (m[:, None] * N + n[None, :]), mask=real[:, None] & (n[None, :] < N), other=0.0)
@@ -129,7 +156,7 @@ def grouped_srelu_input_gradient(
                 tl.store(sums, tl.load(sums, mask=real, other=0.0) + total, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "N", "E", "onto_e", "onto_n", "tokens_e"])
 def grouped_srelu_fold_bias(
     slots, onto, tokens, d_bias, N, E, onto_e, onto_n, tokens_e,
     EXPERTS: tl.constexpr, ROWS: tl.constexpr, FOLDED: tl.constexpr,

@@ -15,17 +15,20 @@ from kernels.grouped_srelu.backward import (
 )
 from kernels.grouped_srelu.call import Call, Tensors
 from kernels.grouped_srelu.tiles import (
+    ALIGNED,
     DEEP,
     DEPTHS,
+    EXPERTS,
     FEATURES,
     FEWER_WARPS,
     FOLDED,
     HIDDEN,
-    ROWS,
+    LANES,
     STAGES,
     WARPS,
     cut,
     row_tiles,
+    tile_rows,
 )
 
 
@@ -100,8 +103,11 @@ def run_backward(
         c, absent if prob is None else prob, alpha, w2, d_out, tokens, offsets,
         d_c, absent if d_prob is None else d_prob, absent if d_bias is None else d_bias,
         n.N, n.H, n.E, tiles, call.clamp or 1.0, *strides, **constants(n), FEATURES=FEATURES,
-        DEPTH=DEPTHS[c.element_size()], PROB=prob is not None, D_PROB=d_prob is not None, D_BIAS=d_bias is not None,
-        CLAMP=call.clamp is not None, ATOMIC=atomic, num_warps=WARPS, num_stages=STAGES,
+        DEPTH=DEPTHS[c.element_size()], DENSE=dense(n, c, w2, d_out), PROB=prob is not None,
+        D_PROB=d_prob is not None, D_BIAS=d_bias is not None, CLAMP=call.clamp is not None, ATOMIC=atomic,
+        num_warps=WARPS, num_stages=STAGES,
+        # A product fused with an add where a thread has both, and not where two do, would be another order.
+        enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -113,7 +119,7 @@ def run_input_gradient(call: Call, found: Tensors, prob_slots: Tensor | None) ->
     grouped_srelu_input_gradient[(row_tiles(n.M, n.E), cut(n.H, HIDDEN))](
         d_c, w1, tokens, offsets, d_x, prob_slots if slots else d_c, found["d_prob"] if slots else d_c, n.N, n.H,
         n.E, cut(n.N, FEATURES), *w1.stride(), *tokens.stride(), *offsets.stride(), **constants(n), HIDDEN=HIDDEN,
-        DEPTH=DEEP, SLOTS=slots, num_warps=FEWER_WARPS, num_stages=STAGES,
+        DEPTH=DEEP, DENSE=dense(n, w1), SLOTS=slots, num_warps=FEWER_WARPS, num_stages=STAGES,
     )  # fmt: skip
 
 
@@ -125,6 +131,11 @@ def fold_bias(call: Call, slots: Tensor, d_bias: Tensor) -> None:
     )  # fmt: skip
 
 
+def dense(n: Sizes, *tensors: Tensor) -> bool:
+    """Whether rows of these inputs follow each other without gaps and start where wide loads can."""
+    return n.N % LANES == n.H % LANES == 0 and all(t.is_contiguous() and t.data_ptr() % ALIGNED == 0 for t in tensors)
+
+
 def constants(n: Sizes) -> dict[str, int]:
     """What every kernel here is compiled for: rows of a tile, and room for the experts. Sizes are arguments."""
-    return {"EXPERTS": triton.next_power_of_2(n.E), "ROWS": ROWS}
+    return {"EXPERTS": max(EXPERTS, triton.next_power_of_2(n.E)), "ROWS": tile_rows(n.M)}

@@ -32,8 +32,8 @@ GRID: Mapping[str, tuple[Fact, ...]] = {
     "layout": ("contiguous", "strided"),
     "offset": (0, 1, 2, 3),
 }
-# Of sixteen routing weights one is zero and four are negative, so that few rows have both kinds.
-SIXTEENTH, ZEROS, NEGATIVES = 16, 1, 4
+# Of sixteen routing weights two are zero and four negative, so that few rows have both kinds.
+SIXTEENTH, ZEROS, NEGATIVES = 16, 2, 4
 
 
 def weighted(case: Case) -> bool:
@@ -210,6 +210,8 @@ def edges(widths: tuple[int, int, int, int], **facts: Fact) -> tuple[Case, ...]:
         case(519, least, 4, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 5}),
         case(3, least, 130, 2, "fp32", {"seed": 6}),
         case(2, widest, 1, 2, "fp32", {"seed": 7}),
+        # Enough rows that routing weights of zero and below are among them.
+        case(33, narrow, 2, 2, "fp32", {"regime": "normal", "onto": "data"}),
         case(3, narrow, 8, 1, "fp32", {"regime": "zeros"}),
         case(3, narrow, 8, 2, "bf16", {"regime": "ones", "onto": "data"}),
     )
