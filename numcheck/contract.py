@@ -41,23 +41,37 @@ class Sum:
     tree: "sequential" in the order of the oracle's terms; "pairwise"; "any" for an unknown tree (a torch
     reduction, float atomics), for which the sequential tree is the upper bound.
     block: above 0, the terms are cut in blocks of that many; a block is summed pairwise, the blocks by `tree`.
-    rounding: of each partial sum; tensor cores truncate. products: False where a term is exact before the
-    add (FMA), True where it is itself rounded to `dtype` first.
+    rounding: of each partial sum; "any" where it is left open: all from no lean to that of truncation. products: False
+    where a term is exact before the add (FMA), True where it is itself rounded to `dtype` first.
+    aligned: above 0, so many terms at a time are shifted to the exponent of the largest, or of the sum so far, cut
+    there, and added at once (tensor cores; rounding "any" holds for those that truncate, and for FP32 units instead).
     dot: precision of a matrix product's inputs; "tf32" rounds FP32 inputs to 10 explicit bits.
+    split: each of the oracle's terms arrives in so many shares (one a block of heads, say), each an add.
     """
 
     dtype: str = "fp32"
     tree: Literal["sequential", "pairwise", "any"] = "any"
     block: int = 0
-    rounding: Literal["nearest", "truncate"] = "nearest"
+    rounding: Literal["nearest", "truncate", "any"] = "nearest"
     products: bool = True
     dot: Literal["ieee", "tf32"] = "ieee"
+    split: int = 1
+    aligned: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise InvalidSpec(f"a sum accumulates in {self.dtype!r}; allowed: {', '.join(DTYPES)}")
         if self.tree not in ("sequential", "pairwise", "any"):
             raise InvalidSpec(f"sum tree {self.tree!r}; allowed: sequential, pairwise, any")
+        if self.rounding not in ("nearest", "truncate", "any"):
+            raise InvalidSpec(f"sum rounding {self.rounding!r}; allowed: nearest, truncate, any")
+        if self.split < 1:
+            raise InvalidSpec(f"sum split {self.split}; a term arrives in 1 share at least")
+        if self.aligned < 0 or (self.aligned and (self.block or self.rounding == "nearest" or self.tree == "pairwise")):
+            raise InvalidSpec(
+                f"sum aligned {self.aligned}, block {self.block}, rounding {self.rounding!r}, tree {self.tree!r}; "
+                "aligned terms are cut, in a chain of blocks of their own: give 0 (none), or how many are added at once"
+            )
         if self.block < 0:
             raise InvalidSpec(f"sum block {self.block}; it must be 0 (none) or the terms in a block")
 

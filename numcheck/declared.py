@@ -50,7 +50,9 @@ def _rounding(rounding: Rounding) -> str:
 def _sum(how: Sum) -> str:
     parts = [how.dtype, how.tree]
     parts += [f"blocks of {how.block}"] if how.block else []
-    parts += [how.rounding] if how.rounding != "nearest" else []
+    parts += [f"rounding {how.rounding}"] if how.rounding != "nearest" else []
+    parts += [f"{how.split} shares a term"] if how.split > 1 else []
+    parts += [f"{how.aligned} terms aligned and cut"] if how.aligned else []
     parts += [] if how.products else ["exact products"]
     parts += [how.dot] if how.dot != "ieee" else []
     return " ".join(parts)

@@ -318,6 +318,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="some of " + ", ".join(STEPS) + " (default: all)")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--only", type=int, help="the deployed shape of that number alone")
     chosen = parser.parse_args()
     steps = chosen.steps or list(STEPS)
     torch.set_grad_enabled(False)
@@ -332,7 +333,8 @@ def main() -> None:
         if "adversarial" in steps:
             adversarial(write, chosen.small)
         shapes = SMALL if chosen.small else DEPLOYED
-        for sizes in (*shapes, *(() if chosen.small else LONG)):
+        shapes = shapes if chosen.only is None else (shapes[chosen.only],)
+        for sizes in (*shapes, *(() if chosen.small or chosen.only is not None else LONG)):
             wanted = [step for step in steps if step == "memory" or (step != "adversarial" and sizes in shapes)]
             if wanted:
                 measure(drawn(sizes), wanted, write)

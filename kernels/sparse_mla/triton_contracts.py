@@ -10,17 +10,33 @@ import torch
 from kernels.sparse_mla import contracts, workspace
 from kernels.sparse_mla.arguments import Sizes
 from kernels.sparse_mla.tiles import blocks_of, tiles_of
-from numcheck import Case, Contract
+from numcheck import Case, Contract, Sum
 from numcheck.contract import OrderPromise
 from numcheck.oracles import sparse_mla_cases as cases
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
+# Totals that are matrix products (`numcheck.oracles.sparse_mla` lists them); interpreted, they round to nearest.
+DOTS = ("S", "out", "dP", "d_q", "dK", "dV")
+# Hopper's tensor cores add 16 products of 16-bit numbers at a time.
+TENSOR_CORES = replace(contracts.PRODUCTS, rounding="any", aligned=16)
+
+
 def rounds(case: Case) -> Mapping[str, str]:
     """Outputs, P as PV and d_kv take it, and the scaled dS round to the data's dtype; FP32 data rounds nowhere."""
     points = () if case.dtype == "fp32" else ("P.forward", "P.backward", "dS")
     return {**contracts.returned(case), **dict.fromkeys(points, "data")}
+
+
+def sums(case: Case) -> Mapping[str, Sum]:
+    """FP32 in a tree of Triton's choice. Products of 16-bit data run on tensor cores, which do not round to nearest.
+
+    A KV row is added to once a slot and block of heads.
+    """
+    row = replace(contracts.PRODUCTS, split=max(1, blocks_of(sizes(case), element(case))))
+    every = {"": contracts.PRODUCTS, "d_kv": row}
+    return every if case.dtype == "fp32" else {**every, **dict.fromkeys(DOTS, TENSOR_CORES)}
 
 
 def legal(case: Case) -> str | None:
@@ -90,7 +106,7 @@ def _order(d_kv: OrderPromise) -> Mapping[str, OrderPromise]:
 
 FORWARD = Contract(
     rounds=rounds,
-    accumulate=contracts.PRODUCTS,
+    accumulate=sums,
     order=_order("fixed"),
     dtypes=contracts.DTYPES,
     legal=legal,

@@ -12,7 +12,7 @@ from numcheck.gate import Gate
 from numcheck.judge import malformed, measure
 from numcheck.laws.law import Law
 from numcheck.laws.measured import everywhere, found, hashes, measured, named_in, saved, unanswered, where
-from numcheck.reading import Recording, read
+from numcheck.reading import Recording, nearest, read
 from numcheck.verdict import OutputVerdict, Status, Verdict, accuracy_status
 
 if TYPE_CHECKING:
@@ -139,10 +139,10 @@ def _moderate(spec: KernelSpec, dtype: str) -> list[Case]:
 def _term_sizes(spec: KernelSpec, made: Sample, kept: dict[str, Tensor] | None) -> dict[str, Tensor]:
     """Output -> sum of |terms| of each element, for the outputs that are sums."""
     recording = Recording()
-    truth = read(spec.oracle, recording, made.exact(), kept)
+    truth = read(spec.oracle, recording, made.exact(), kept, nearest(made))
     found: dict[str, Tensor] = {}
     for name, addends in recording.terms.items():
-        size = addends.size()
+        size = addends.size().cpu()
         # Axes of length 1 do not count: a row times its own matrix makes (rows, 1, columns) of an output's elements.
         if name in truth and _long(size) == _long(truth[name]):
             found[name] = size.reshape(truth[name].shape)

@@ -13,13 +13,14 @@ import torch
 
 from numcheck.capability import Unavailable
 from numcheck.execute import Run, execute
-from numcheck.reading import Readings, nearest, readings
+from numcheck.reading import Readings, Truth, nearest, readings
+from numcheck.reading.slices import upcast
 from numcheck.sample import Sample, exact, sample
 from numcheck.stream import Streamed, streamed
 from numcheck.ulp import digest
 from numcheck.unspecified import blank as blanked
 from numcheck.unspecified import blank_readings, unspecified
-from numcheck.vacuity import record
+from numcheck.vacuity import Recorded, record
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 if TYPE_CHECKING:
@@ -119,7 +120,15 @@ def redrawn(walked: Measured, draws: int) -> Measured:
 
 def saved_alone(spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
     """Saved outputs for a spec without a forward: the oracle's, rounded once. None where its own forward makes them."""
-    return record(spec, drawn).saved(spec, drawn) if spec.forward is None and spec.oracle.saved else None
+    if spec.forward is not None or not spec.oracle.saved:
+        return None
+    where = nearest(drawn)
+    if where == "cpu":
+        return record(spec, drawn).saved(spec, drawn)
+    # Neither its VJP nor the terms of its sums are asked for.
+    truth, given = Truth(), {name: upcast(t, where) for name, t in drawn.tensors.items()}
+    forward = spec.oracle.forward(truth, **spec.oracle.for_forward({**given, **drawn.scalars}))
+    return Recorded({name: truth.leave(t).cpu() for name, t in forward.items()}, {}).saved(spec, drawn)
 
 
 def saved(spec: KernelSpec, run: Run) -> dict[str, Tensor] | None:

@@ -99,8 +99,9 @@ def product_spread(
     if terms.addresses * terms.most <= EXACT:
         every = torch.arange(terms.addresses, device=a.device)
         return _shaped(spread(terms.at(every), how), terms.shape)
-    model = _Model(how, terms.shape, a)
-    model.walk(_product_groups(a, b, how), onto)
+    whole = _in_blocks(how)
+    model = _Model(whole, terms.shape, a)
+    model.walk(_product_groups(a, b, whole), onto)
 
     def sampled() -> tuple[Tensor, Spread]:
         flat = spaced(terms.addresses, max(1, SAMPLED // terms.most), a.device)
@@ -122,8 +123,9 @@ def scatter_spread(terms: Scattered, how: Sum, scales: Scales | None = None, nam
     shape = (terms.height, *terms.terms.shape[1:])
     if terms.addresses * most <= EXACT:
         return _shaped(spread(terms.at(rows, torch.arange(width, device=rows.device)), how), shape)
-    model = _Model(how, shape, terms.terms)
-    model.walk(_scatter_groups(terms, how), terms.onto)
+    whole = _in_blocks(how)
+    model = _Model(whole, shape, terms.terms)
+    model.walk(_scatter_groups(terms, whole), terms.onto)
 
     def sampled() -> tuple[Tensor, Spread]:
         # Rows at random would mostly have few terms, where most of the error is in rows of many.
@@ -138,13 +140,18 @@ def scatter_spread(terms: Scattered, how: Sum, scales: Scales | None = None, nam
     return model.spread(sampled, terms, low, scales, name)
 
 
+def _in_blocks(how: Sum) -> Sum:
+    """Aligned terms as blocks of a chain: what their cuts come to, sampled addresses tell."""
+    return replace(how, block=how.aligned, aligned=0) if how.aligned else how
+
+
 class _Model:
     """Mean and variance by the sums of partial sums and of their squares, address by address."""
 
     def __init__(self, how: Sum, shape: tuple[int, ...], like: Tensor) -> None:
         self.how = how
         self.squares = like.new_zeros(shape)
-        self.sums = like.new_zeros(shape) if how.rounding == "truncate" else None
+        self.sums = like.new_zeros(shape) if how.rounding != "nearest" else None
 
     def walk(self, groups: Iterator[_Group], onto: Tensor | None) -> None:
         """Add up what every group's partial sums come to, each group after the sum of those before it."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,8 @@ from numcheck.ulp import disturbance, round_to
 # A named point that does not round lower is a value held in the accumulator's dtype. Few kernels take more than
 # three roundings from one named point to the next, so noise there has the variance of three: a width of so many ulps.
 HELD = 3**0.5
+# Sets the stream of a reading's lean apart from that of its draws.
+LEAN = 1
 
 Key = tuple[str, str, int]
 Shared = dict[Key, Spread]
@@ -31,6 +34,9 @@ class Spreading(Declared):
     def __init__(self, policy: Policy, seed: int, shared: Shared | None = None) -> None:
         super().__init__(policy)
         self.seed, self.shared = seed, shared if shared is not None else {}
+        # How much of truncation's mean the sums of rounding "any" take: one share a reading, since a device rounds all
+        # of its sums alike.
+        self.lean = float(np.random.default_rng([seed, LEAN]).random())
         # What large sums showed of themselves, kept from slice to slice; None where there is but one.
         self.scales: Scales | None = None
         self.start()
@@ -113,11 +119,11 @@ class Spreading(Declared):
         step = self._known("tf32", name, lambda: _some(tf32_step(x)))[1]
         return x if step is None else x + self._uniform(step)
 
-    def _disturb(self, total: Tensor, spread: Spread) -> Tensor:
+    def _disturb(self, name: str, total: Tensor, spread: Spread) -> Tensor:
         """A sum just made, disturbed in place."""
         mean, deviation = spread
         if mean is not None:
-            total += mean
+            total += mean * self.lean if self.policy.sum_of(name).rounding == "any" else mean
         if deviation is not None:
             total += self._draws.normal(deviation).mul_(deviation)
         return total
@@ -128,16 +134,16 @@ class Spreading(Declared):
         return total
 
     def _drawn_total(self, name: str, terms: Tensor, dim: Dims) -> Tensor:
-        return self._made(self._disturb(terms.sum(dim), self._spread_of_total(name, terms, dim)))
+        return self._made(self._disturb(name, terms.sum(dim), self._spread_of_total(name, terms, dim)))
 
     def _drawn_product(self, name: str, a: Tensor, b: Tensor, onto: Tensor | None) -> Tensor:
         found = self._spread_of_product(name, a, b, onto)
         a, b = self._inputs(name, a, b)
-        return self._made(self._disturb(super()._multiply(name, a, b, onto), found))
+        return self._made(self._disturb(name, super()._multiply(name, a, b, onto), found))
 
     def _drawn_scatter(self, name: str, terms: Tensor, index: Tensor, rows: int, onto: Tensor | None) -> Tensor:
         found = self._spread_of_scatter(name, Scattered(terms, index, rows, onto))
-        return self._made(self._disturb(super()._scatter(name, terms, index, rows, onto), found))
+        return self._made(self._disturb(name, super()._scatter(name, terms, index, rows, onto), found))
 
 
 class Emulation(Spreading):

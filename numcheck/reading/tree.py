@@ -6,6 +6,7 @@ Every function takes the terms with the summed axis last. Terms and results are 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from numcheck.ulp import disturbance, format_of, round_to, ulp, unit_roundoff
 REPLAYED = 32
 # A tf32 input keeps 11 significant bits, so a product of two keeps 22; its rounding is 2^-11 relative.
 TF32_PRECISION = 11
+# Tensor cores keep 23 to 25 bits and more of aligned terms below the largest, by the generation (Fasi et al., PeerJ CS
+# 7:e330; arXiv 2512.07004). With 24 they are cut at half an FP32 ulp, which is coarser than what Hopper keeps.
+KEPT_BELOW = 1
 # Terms worked on at a time: a dozen FP64 temporaries of this size stay in a core's cache, or fill a GPU with work.
 CHUNK = {"cpu": 2**14, "cuda": 2**23}
 
@@ -33,9 +37,8 @@ def last(terms: Tensor, dim: int | tuple[int, ...]) -> Tensor:
 
 def replays(how: Sum, count: int) -> bool:
     """Whether the tree is declared so exactly, and is so short, that the emulation adds as the kernel does."""
-    return (
-        how.tree == "sequential" and how.block == 0 and count <= REPLAYED and how.dtype != "fp64" and how.dot == "ieee"
-    )
+    declared = how.tree == "sequential" and how.block == 0 and how.rounding != "any" and how.split == 1
+    return declared and count <= REPLAYED and how.dtype != "fp64" and how.dot == "ieee"
 
 
 def replay(terms: Tensor, how: Sum) -> Tensor:
@@ -46,11 +49,12 @@ def replay(terms: Tensor, how: Sum) -> Tensor:
         terms = round_to(terms, how.dtype)
     # FP64 holds a sum of two numbers of p bits well enough to round it again where 2 p + 2 <= 53 (Figueroa 1995).
     twice = how.products and 2 * format_of(how.dtype).precision + 2 <= format_of("fp64").precision
-    total = round_to(terms[..., 0], how.dtype, how.rounding)
+    mode: Literal["nearest", "truncate"] = "nearest" if how.rounding == "any" else how.rounding
+    total = round_to(terms[..., 0], how.dtype, mode)
     for k in range(1, terms.shape[-1]):
         term = terms[..., k]
-        added = total + term if twice and how.rounding == "nearest" else _add_to_odd(total, term)
-        total = round_to(added, how.dtype, how.rounding)
+        added = total + term if twice and mode == "nearest" else _add_to_odd(total, term)
+        total = round_to(added, how.dtype, mode)
     return total
 
 
@@ -58,7 +62,8 @@ def spread(terms: Tensor, how: Sum) -> tuple[Tensor | None, Tensor | None]:
     """Mean and standard deviation of the sum's error, or None where every element's is zero.
 
     Each partial sum rounds with variance ulp^2 / 12 where it is not representable; truncation adds a mean of
-    -ulp / 2 towards zero. "any" is bounded by the chain, unless no order at all could round.
+    -ulp / 2 towards zero, which a draw takes a share of where the rounding is "any". A tree of "any" is bounded by the
+    chain, unless no order at all could round.
     """
     shape, count = terms.shape[:-1], terms.shape[-1]
     if how.dtype == "fp64" or terms.numel() == 0:
@@ -85,10 +90,16 @@ def _moments(terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
         # The first addend of a fused chain is a plain product: the partial sum that it makes rounds too.
         mean, variance = _count(mean, variance, terms[..., :1], how)
     alike = _alike(terms, how)
+    if how.aligned:
+        mean, variance = _count_cuts(mean, variance, terms, how)
     for partial in _partials(terms, how):
         mean, variance = _count(mean, variance, partial, how, alike)
     if how.tree != "sequential" or how.block:
         variance = torch.maximum(variance, _unordered(terms, variance, how))
+    if how.split > 1:
+        # So many adds for one; of equal terms one after the other they err alike.
+        run = torch.zeros_like(variance, dtype=torch.bool) if alike is None else alike.any(-1)
+        mean, variance = mean * how.split, variance * torch.where(run, how.split**2, how.split)
     return mean, variance
 
 
@@ -99,8 +110,11 @@ def growths(how: Sum, count: Tensor) -> Tensor:
     Numerical Algorithms, 2nd ed., section 4.2: h u / (1 - h u), with h the depth of the tree. Truncation doubles u. The
     FP64 sum that it is compared with has its own such error.
     """
-    unit = unit_roundoff(how.dtype) * (2 if how.rounding == "truncate" else 1)
-    adds = _depth(how.tree, how.block, count) * unit
+    unit = unit_roundoff(how.dtype) * (1 if how.rounding == "nearest" else 2)
+    adds = _depth(how.tree, how.block, count * how.split) * unit
+    if how.aligned:
+        # Each of n terms and the sum so far are cut by at most a unit roundoff of the largest, the result by two.
+        adds = (count * how.split + 3 * torch.ceil(count * how.split / how.aligned)) * unit_roundoff(how.dtype)
     inputs = (1 + 2.0**-TF32_PRECISION) ** 2 - 1 if how.dot == "tf32" else 0.0
     grown = (1 + adds / (1 - adds)) * (1 + inputs) - 1 + count * unit_roundoff("fp64")
     return torch.where(adds < 1, grown, math.inf)
@@ -127,6 +141,8 @@ def _partials(terms: Tensor, how: Sum) -> list[Tensor]:
         inside, sums = _pairwise(padded.reshape(*terms.shape[:-1], blocks, how.block), how)
         outside = _partials(sums, Sum(how.dtype, how.tree))
         return [p.flatten(-2) for p in inside] + outside
+    if how.aligned:
+        return [_in_blocks(terms, how.aligned).sum(-1).cumsum(-1)]
     if how.tree == "pairwise":
         return _pairwise(terms, how)[0]
     # A term of zero adds no rounding, so its partial sum is not counted a second time.
@@ -150,7 +166,7 @@ def _pairwise(terms: Tensor, how: Sum) -> tuple[list[Tensor], Tensor]:
 
 def _alike(terms: Tensor, how: Sum) -> Tensor | None:
     """Which adds of a chain add the same term as the add before them; None where none does."""
-    if how.block or how.tree == "pairwise" or terms.shape[-1] < 3:
+    if how.block or how.aligned or how.tree == "pairwise" or terms.shape[-1] < 3:
         return None
     alike = (terms[..., 2:] == terms[..., 1:-1]) & (terms[..., 2:] != 0)
     return alike if bool(alike.any()) else None
@@ -159,10 +175,31 @@ def _alike(terms: Tensor, how: Sum) -> Tensor | None:
 def _count(
     mean: Tensor, variance: Tensor, partial: Tensor, how: Sum, alike: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    if how.rounding == "truncate":
+    if how.rounding != "nearest":
         step = disturbance(partial, how.dtype, "truncate")
-        return mean - (step * torch.sign(partial)).sum(-1) / 2, variance + (step**2).sum(-1) / 12
+        mean = mean - (step * torch.sign(partial)).sum(-1) / 2
+        if how.rounding == "truncate":
+            return mean, variance + (step**2).sum(-1) / 12
     return mean, variance + _variance(partial, round_to(partial, how.dtype), how.dtype, alike)
+
+
+def _in_blocks(terms: Tensor, size: int) -> Tensor:
+    """(..., blocks, size), filled up with zeros."""
+    count = terms.shape[-1]
+    blocks = -(-count // size)
+    return torch.nn.functional.pad(terms, (0, blocks * size - count)).reshape(*terms.shape[:-1], blocks, size)
+
+
+def _count_cuts(mean: Tensor, variance: Tensor, terms: Tensor, how: Sum) -> tuple[Tensor, Tensor]:
+    """What aligned terms lose, those that end above the cut excepted: towards zero, half of the cut in the mean."""
+    blocks = _in_blocks(terms, how.aligned)
+    sums = blocks.sum(-1)
+    before = sums.cumsum(-1) - sums
+    largest = torch.maximum(blocks.abs().amax(-1), before.abs())
+    cut = (ulp(largest, how.dtype) * 2.0**-KEPT_BELOW).unsqueeze(-1)
+    lost = torch.trunc(blocks / cut) * cut != blocks
+    mean = mean - (torch.sign(blocks) * lost * cut).sum((-2, -1)) / 2
+    return mean, variance + (lost * cut**2).sum((-2, -1)) / 12
 
 
 def _variance(x: Tensor, rounded: Tensor, dtype: str, alike: Tensor | None = None) -> Tensor:
