@@ -153,7 +153,7 @@ def _false_claim() -> Fault:
 
 # A bug that keeps the kernels of its honest spec from running would be caught by the evidence law before its own.
 _LOOSE = FUSED.but(must_run=())
-_THREAD = "pull request on mHC post (thread 004)"
+_THREAD = "xtuner pull request 2260"
 _TAIL = "tile-ai/tilelang-ascend issue 890: the tail column"
 _UNWRITTEN = "vllm-project/vllm-ascend pull request 12833: a row left unwritten"
 _OVERWRITTEN = "linkedin/Liger-Kernel issues 272, 1251: inputs overwritten"
