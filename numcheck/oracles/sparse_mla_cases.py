@@ -226,6 +226,8 @@ _EDGES = (
     named(
         7, 6, 2, 16, 16, 8, indices="holes", length="beyond", sink="finite", d_out="decades", d_kv="fp32", dtype="bf16"
     ),
+    # More heads than a block of 16 has.
+    named(2, 3, 17, 16, 8, 3, indices="duplicates", sink="finite", d_kv="fp32"),
     # The widest features: 16 heads and 64 slots of 1024 + 128 of them are 212 KiB of shared memory to the byte, which
     # the Triton kernels take; of 2048, fewer slots fit.
     named(1, 2, 1, 1152, 1024, 64, dtype="bf16", regime="normal"),
