@@ -123,7 +123,13 @@ class Scope:
         arguments = self.function.node.args
         given = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         static = {a.arg for a in given if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)}
-        return self.jitted and bool(names_in(test)) and names_in(test) <= static
+        # A module's own compile-time constants say nothing by themselves; without a parameter a test is the same in
+        # every build.
+        named = names_in(test)
+        return self.jitted and bool(named & static) and all(n in static or self._is_constant(n) for n in named)
+
+    def _is_constant(self, name: str) -> bool:
+        return type(getattr(sys.modules.get(self.function.module), name, None)).__name__ == "constexpr"
 
     def parameters(self) -> set[str]:
         """Names of the function's parameters."""

@@ -246,3 +246,15 @@ def test_a_named_tuple_of_sizes_is_sizes() -> None:
     source = "def bytes_of(n: Extents, element: int):\n    return n.S * element + 4\n"
     assert "drop-factor" in made(source, jitted=False)
     assert "drop-factor" not in made(source, jitted=False, module=__name__)
+
+
+def test_a_branch_may_compare_with_a_constant_of_the_module() -> None:
+    """backward_kv's add_block asks MODE == ATOMIC, where ATOMIC is a tl.constexpr of its module."""
+    from kernels.sparse_mla import backward_kv
+
+    source = "def add(x, MODE: tl.constexpr):\n    if MODE == ATOMIC:\n        tl.store(x, 1.0)\n"
+    tree = ast.parse(source).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    for module, known in (("m", False), (backward_kv.__name__, True)):
+        found = edits(Scope.of(Function(module, "add", tree, True)), source)
+        assert {edit.branch is not None for edit in found if edit.operator == "drop-store"} == {known}
