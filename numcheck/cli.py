@@ -121,7 +121,9 @@ def _faults(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all-laws", action="store_true", help="ask every law of every fault, also past the first kill"
     )
-    parser.add_argument("--largest", type=_some, metavar="N", help="most elements of a mutant's Case (default: 8192)")
+    parser.add_argument(
+        "--largest", type=_some, metavar="N", help="most elements of a tensor in a mutant's Case (default: 8192)"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults and run none")
     parser.add_argument("--records", metavar="FILE", help="append the scores to this records file (JSONL)")
     parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")

@@ -38,6 +38,10 @@ def _no_scalars(case: Case) -> Mapping[str, Fact]:
     return {}
 
 
+def _none_wrong(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    return {}
+
+
 class Reading(Protocol):
     """One way to read an oracle's named points; see `numcheck.reading` for the four."""
 
@@ -224,6 +228,8 @@ class Oracle:
       gradients without a batch axis, where every forward output has one.
     scalars(case) -> {name: bool, int, float or str}: arguments that are no tensors (a softmax scale, a coefficient),
       passed by keyword to forward and vjp of oracle and kernels, and to the twin.
+    wrong(case) -> {scalar: values}: what such an argument must not be (a scale that is not finite). The edges law hands
+      them to kernels whose Contract `refuses`.
     ignored(case, tensors) -> {input or cotangent: bool mask}: elements that must not matter (rows that no index
       lists, padding, slots past a length). The edges law fills them with NaN, infinities and huge numbers, integers
       with their extremes, and demands the same bits. The oracle itself selects them away: 0 * NaN is NaN. A mask has
@@ -244,6 +250,7 @@ class Oracle:
     batch: str = ""
     partial: tuple[str, ...] = ()
     scalars: Callable[[Case], Mapping[str, Fact]] = _no_scalars
+    wrong: Callable[[Case], Mapping[str, tuple[Fact, ...]]] = _none_wrong
     ignored: Masks | None = None
     unspecified: Masks | None = None
     cancellations: tuple[Cancellation, ...] = ()

@@ -23,7 +23,7 @@ from numcheck.execute import execute
 from numcheck.laws import LAWS
 from numcheck.laws.law import Law
 from numcheck.laws.measured import saved_alone
-from numcheck.mutate import REACHED, Mutant, built
+from numcheck.mutate import REACHED, Mutant, Place, built
 from numcheck.profile import Profile
 from numcheck.sample import sample
 from numcheck.shrink import judged
@@ -66,7 +66,7 @@ class Scorer:
     specs: dict[int, KernelSpec] = field(default_factory=dict)
     killers: dict[str, Counter[Key]] = field(default_factory=dict)
     lists: dict[tuple[int, str], tuple[Trial, ...]] = field(default_factory=dict)
-    present: dict[tuple[int, str, tuple[int, int]], bool] = field(default_factory=dict)
+    present: dict[tuple[int, tuple[Place, ...]], bool] = field(default_factory=dict)
     usuals: dict[int, Usual | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,27 +115,29 @@ class Scorer:
         return self.held[key]
 
     def _built_in(self, suspect: Suspect, mutant: Mutant, honest: KernelSpec) -> bool:
-        """Whether some Case enters the compile-time branch that the mutant stands in, if it stands in one."""
+        """Whether some Case enters a compile-time branch that leads to the mutant, if only such do."""
         marked = mutant.marked()
-        if marked is None:
+        if not marked:
             return True
-        key = (id(honest), mutant.module, (marked.edit.start, marked.edit.end))
+        key = (id(honest), tuple((m.module, m.edit.start, m.edit.end) for m in marked))
         if key not in self.present:
             cases = dict.fromkeys(t.case for t in sorted(self.trials(suspect, honest), key=Trial.price))
-            self.present[key] = any(self._enters(honest, marked, case) for case in cases if not honest.illegal(case))
+            legal = [case for case in cases if not honest.illegal(case)]
+            self.present[key] = any(self._entered(honest, mark, legal) for mark in marked)
         return self.present[key]
 
-    def _enters(self, honest: KernelSpec, marked: Mutant, case: Case) -> bool:
-        with built(honest, marked) as broken:
-            drawn = sample(honest.oracle, case, device=self.profile.device)
-            saved = saved_alone(broken, drawn)
-            return REACHED in execute(broken, drawn, device=self.profile.device, guard=False, saved=saved).error
+    def _entered(self, honest: KernelSpec, mark: Mutant, cases: Sequence[Case]) -> bool:
+        with built(honest, mark) as broken:
+            return any(self._enters(broken, case) for case in cases)
+
+    def _enters(self, broken: KernelSpec, case: Case) -> bool:
+        drawn = sample(broken.oracle, case, device=self.profile.device)
+        saved = saved_alone(broken, drawn)
+        return REACHED in execute(broken, drawn, device=self.profile.device, guard=False, saved=saved).error
 
     def _usual(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
         if id(honest) not in self.usuals:
-            usual = Usual.of(honest, self.profile.device)
-            passes = usual is not None and not usual.catches(honest)
-            self.usuals[id(honest)] = usual if passes else None
+            self.usuals[id(honest)] = Usual.of(honest, self.profile.device)
         usual = self.usuals[id(honest)]
         if usual is None:
             return None

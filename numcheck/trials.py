@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from numcheck.profile import Profile
 from numcheck.spec import KernelSpec
 
 # What a law costs on a small interpreted Case, in units of 20 ms (measured with mhc_post.triton_split_ordered), so that
-# the cheap ones come first; a Case of so many elements costs twice as much as a tiny one.
+# the cheap ones come first; a Case whose largest tensor has so many elements costs twice as much as a tiny one.
 PRICES = {
     "memory": 1.0,
     "cancellation": 1.0,
@@ -43,8 +44,9 @@ LIKELY = {
     "drop-width": "bitwise",
 }
 DISCOUNT = 0.1
-# A mistake in source shows in small Cases; larger ones are left to whoever asks for them with --largest. A law that
-# runs a kernel dozens of times is asked of the smaller of these alone: by MOST, invariance up to 585 elements.
+# A mistake in source shows in small Cases; larger ones are left to whoever asks for them with --largest. What counts is
+# the largest tensor: a problem of six sizes has a large product of them where every tensor is small. A law that runs a
+# kernel dozens of times is asked of the smaller of these alone: by MOST, invariance up to 585 elements.
 LARGEST = 2**13
 MOST = 16.0
 # Drawn Cases that a mutant is put to beside the named ones, fewer than a kernel is: a survivor meets all of them.
@@ -53,10 +55,11 @@ DRAWN = 4
 
 @dataclass(frozen=True)
 class Trial:
-    """One law and one Case."""
+    """One law and one Case, whose largest tensor has so many elements."""
 
     law: Law
     case: Case
+    elements: int
 
     @property
     def key(self) -> tuple[str, Case]:
@@ -65,21 +68,29 @@ class Trial:
 
     def price(self, operator: str = "") -> float:
         """What it costs, in no unit; less where the law is likely to catch what `operator` does."""
-        price = PRICES.get(self.law.name, DEAR) * (1.0 + self.case.elements / DOUBLING)
+        price = PRICES.get(self.law.name, DEAR) * (1.0 + self.elements / DOUBLING)
         return price * (DISCOUNT if LIKELY.get(operator) == self.law.name else 1.0)
 
 
 def trials(spec: KernelSpec, laws: Iterable[Law], profile: Profile, *, drawn: int, largest: float) -> tuple[Trial, ...]:
     """All that `spec` can be put to: each law's own Cases, the named grid, and `drawn` Cases that Hypothesis draws.
 
-    No Case has more than `largest` elements. The same on every run and in every process.
+    No Case has a tensor of more than `largest` elements. The same on every run and in every process.
     """
     found: dict[tuple[str, Case], Trial] = {}
     for law in laws:
         if law.applies(spec) is None:
             for case in _cases(spec, law, profile, drawn, largest):
-                found.setdefault((law.name, case), Trial(law, case))
+                found.setdefault((law.name, case), Trial(law, case, elements(spec, case)))
     return tuple(found.values())
+
+
+def elements(spec: KernelSpec, case: Case) -> int:
+    """Elements of the largest tensor that the problem has in `case`; 0 where the Case is to be refused."""
+    oracle = spec.oracle
+    if spec.illegal(case) is not None:
+        return 0
+    return max((math.prod(t.shape(case)) for t in (*oracle.inputs_for(case), *oracle.results_for(case))), default=0)
 
 
 def affordable(found: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -91,9 +102,9 @@ def affordable(found: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def _cases(spec: KernelSpec, law: Law, profile: Profile, drawn: int, largest: float) -> Iterator[Case]:
-    yield from (case for case in law.cases(spec) if case.elements <= largest)
+    yield from (case for case in law.cases(spec) if elements(spec, case) <= largest)
     if law.drawn:
-        yield from (case for case in grid(spec, profile) if case.elements <= largest)
+        yield from (case for case in grid(spec, profile) if elements(spec, case) <= largest)
         yield from draws(spec, drawn, int(min(largest, profile.largest)))
 
 

@@ -286,7 +286,7 @@ def _fault(law: str, honest: KernelSpec, backward: Backward, source: str = "", *
 def _false_claim() -> Fault:
     spec = ATOMIC.claiming(d_prob="fixed", d_bias="fixed").but(name="grouped_srelu.fault.claims_fixed")
     doc = "Atomics that promise a fixed order of their sums."
-    return Fault(spec, "bitwise", doc, source="NVIDIA/cudnn-frontend #521 (faults.md 3)", honest=ATOMIC)
+    return Fault(spec, "bitwise", doc, source="NVIDIA/cudnn-frontend #521", honest=ATOMIC)
 
 
 # In a bug that runs other kernels, or none, the evidence law would find that first.
@@ -294,29 +294,29 @@ _LOOSE: dict[str, object] = {"must_run": ()}
 
 FAULTS: tuple[Fault, ...] = (
     _false_claim(),
-    _fault("bitwise", SLOTS, lost_updates, "fla-org/flash-linear-attention #889 (faults.md 13)"),
-    _fault("accuracy", SLOTS, alpha_squared, "kernel_semantics.md 4.1"),
-    _fault("accuracy", SWIGLU, alpha_once, "kernel_semantics.md 4.1"),
-    _fault("accuracy", SWIGLU, beta_twice, "kernel_semantics.md 4.1"),
-    _fault("accuracy", SWIGLU, gate_and_up_as_halves, "kernel_semantics.md 4.1"),
-    _fault("accuracy", ATOMIC, last_tile_dropped, "thread 001; DeepGEMM #268 (faults.md 104)"),
+    _fault("bitwise", SLOTS, lost_updates, "fla-org/flash-linear-attention #889"),
+    _fault("accuracy", SLOTS, alpha_squared, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
+    _fault("accuracy", SWIGLU, alpha_once, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
+    _fault("accuracy", SWIGLU, beta_twice, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
+    _fault("accuracy", SWIGLU, gate_and_up_as_halves, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
+    _fault("accuracy", ATOMIC, last_tile_dropped, "TransformerEngine #3407; DeepGEMM #268"),
     _fault("accuracy", SLOTS, last_slot_dropped, "cudnn-frontend 1.32.0: slots rounded up to a whole cluster"),
     _fault("cancellation", EAGER, gemm_stored_in_bf16, "cudnn-frontend 1.32.0: why GEMM and epilogue are fused"),
-    _fault("edges", EAGER, padding_multiplied_away, "tile-ai/tilelang #1939, #894 (faults.md 47)"),
-    _fault("edges", SLOTS, padding_counted, "AMD-AGI/Primus-Turbo #397 (faults.md 30)"),
+    _fault("edges", EAGER, padding_multiplied_away, "tile-ai/tilelang #1939, #894"),
+    _fault("edges", SLOTS, padding_counted, "AMD-AGI/Primus-Turbo #397"),
     _fault("edges", SLOTS, fold_mixes_experts, "cudnn-frontend 1.32.0: the fold is a one-hot product"),
     _fault("edges", SLOTS, fold_by_differences, "cudnn-frontend 1.32.0: why its fold is no difference of sums"),
     _fault("accuracy", SLOTS, bias_rounded_at_every_tile, "cudnn-frontend 1.32.0: bf16 red.add at every M tile"),
-    _fault("edges", ATOMIC, unzeroed_sums, "kernel_semantics.md 4.1: the buffer must be zeroed"),
-    _fault("accuracy", SLOTS, buffers_overwritten, "TransformerEngine #1488, #2769 (faults.md 117)"),
-    _fault("edges", EAGER, added_in_place, "kernel_semantics.md 4.1: sums onto the caller's buffer"),
-    _fault("edges", SLOTS, empty_expert_unwritten, "tgale96/grouped_gemm #36, pytorch #174314 (faults.md 27)"),
-    _fault("accuracy", EAGER, clamp_slope_forgotten, "kernel_semantics.md 4.1"),
-    _fault("accuracy", SLOTS, relu_of_both_signs, "kernel_semantics.md 4.1"),
-    _fault("edges", SLOTS, zero_prob_is_one, "kernel_semantics.md 4.4: prob of zero is no absent prob"),
+    _fault("edges", ATOMIC, unzeroed_sums, "cudnn-frontend 1.32.0: the buffer must be zeroed"),
+    _fault("accuracy", SLOTS, buffers_overwritten, "TransformerEngine #1488, #2769"),
+    _fault("edges", EAGER, added_in_place, "cudnn-frontend 1.32.0: sums onto the caller's buffer"),
+    _fault("edges", SLOTS, empty_expert_unwritten, "tgale96/grouped_gemm #36, pytorch #174314"),
+    _fault("accuracy", EAGER, clamp_slope_forgotten, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
+    _fault("accuracy", SLOTS, relu_of_both_signs, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
+    _fault("edges", SLOTS, zero_prob_is_one, "cudnn-frontend 1.32.0: prob of zero is no absent prob"),
     _fault("invariance", SLOTS, strides_ignored, "gpu kernels that assume contiguous weights"),
-    _fault("edges", SLOTS, anything_accepted, "thread 001: what is not checked is dropped"),
-    _fault("memory", EAGER, weights_gathered, "kernel_semantics.md 4: one grouped GEMM, no gathered weights"),
-    _fault("evidence", SLOTS, silent_fallback, "thread 004: the test never reached the fused kernel"),
-    _fault("evidence", ATOMIC, deaf_to_determinism, "TransformerEngine #3407 (thread 001)"),
+    _fault("edges", SLOTS, anything_accepted, "TransformerEngine #3407: what is not checked is dropped"),
+    _fault("memory", EAGER, weights_gathered, "cudnn-frontend 1.32.0: one grouped GEMM, no gathered weights"),
+    _fault("evidence", SLOTS, silent_fallback, "xtuner #2260: the test never reached the fused kernel"),
+    _fault("evidence", ATOMIC, deaf_to_determinism, "TransformerEngine #3407"),
 )

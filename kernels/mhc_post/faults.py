@@ -139,34 +139,50 @@ def _aligned(tensor: Tensor) -> Tensor:
     return tensor.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() // lanes * lanes)
 
 
-def _fault(name: str, law: str, honest: KernelSpec, **broken: object) -> Fault:
+def _fault(name: str, law: str, source: str, honest: KernelSpec, **broken: object) -> Fault:
     (function,) = (f for f in broken.values() if callable(f))
     spec = honest.but(**{"name": f"mhc_post.fault.{name}", **broken})
-    return Fault(spec, law, (function.__doc__ or "").strip(), honest=honest)
+    return Fault(spec, law, (function.__doc__ or "").strip(), source, honest)
 
 
 def _false_claim() -> Fault:
     spec = SPLIT_ATOMIC.claiming(d_post="fixed", d_comb="fixed").but(name="mhc_post.fault.claims_fixed")
-    return Fault(spec, "bitwise", "Atomics that promise a fixed order of their sums.", honest=SPLIT_ATOMIC)
+    doc = "Atomics that promise a fixed order of their sums."
+    return Fault(spec, "bitwise", doc, "Dao-AILab/flash-attention issue 414: dq by atomics", SPLIT_ATOMIC)
 
 
 # A bug that keeps the kernels of its honest spec from running would be caught by the evidence law before its own.
 _LOOSE = FUSED.but(must_run=())
+_THREAD = "xtuner pull request 2260"
+_TAIL = "tile-ai/tilelang-ascend issue 890: the tail column"
+_UNWRITTEN = "vllm-project/vllm-ascend pull request 12833: a row left unwritten"
+_OVERWRITTEN = "linkedin/Liger-Kernel issues 272, 1251: inputs overwritten"
+_STRIDES = "flash-linear-attention issues 1138, 1139; FlagGems 1082"
+_ALIGNED = "tilelang issue 2526: contiguous taken for aligned"
+_STALE = "ROCm/aiter issues 4494, 4916: state between calls"
+_LOST = "flash-linear-attention issue 889: += without an atomic"
+_UNZEROED = "triton-lang/triton issue 7181: memory that is set to zero on some calls alone"
+_LOSING = (mhc_post_backward_lost_updates,)
+_DEAF = "cudnn-frontend pull request 837: a flag accepted and not passed on"
 
 FAULTS: tuple[Fault, ...] = (
-    _fault("transposed_comb", "accuracy", FUSED, forward=transposed_comb),
-    _fault("bf16_coefficients", "accuracy", FUSED, forward=bf16_coefficients),
-    _fault("bf16_coefficients_cancel", "cancellation", FUSED, forward=bf16_coefficients),
-    _fault("dropped_tail", "edges", FUSED, forward=dropped_tail),
-    _fault("unwritten_last_row", "edges", _LOOSE, forward=unwritten_last_row),
-    _fault("changes_x", "edges", EAGER, forward=changes_x),
-    _fault("strides_ignored", "invariance", FUSED, forward=strides_ignored),
-    _fault("aligned_loads", "invariance", FUSED, forward=aligned_loads),
-    _fault("stale_workspace", "invariance", SPLIT_ORDERED, vjp=stale_workspace),
-    _fault("lost_updates", "bitwise", SPLIT_ATOMIC, vjp=lost_updates, must_run=(mhc_post_backward_lost_updates,)),
+    _fault("transposed_comb", "accuracy", f"{_THREAD}: comb's axes", FUSED, forward=transposed_comb),
+    _fault("bf16_coefficients", "accuracy", f"{_THREAD}: FP32 coefficients", FUSED, forward=bf16_coefficients),
+    _fault(
+        "bf16_coefficients_cancel", "cancellation", f"{_THREAD}: 0.003 must survive", FUSED, forward=bf16_coefficients
+    ),
+    _fault("dropped_tail", "edges", _TAIL, FUSED, forward=dropped_tail),
+    _fault("unwritten_last_row", "edges", _UNWRITTEN, _LOOSE, forward=unwritten_last_row),
+    _fault("changes_x", "edges", _OVERWRITTEN, EAGER, forward=changes_x),
+    _fault("strides_ignored", "invariance", _STRIDES, FUSED, forward=strides_ignored),
+    _fault("aligned_loads", "invariance", _ALIGNED, FUSED, forward=aligned_loads),
+    _fault("stale_workspace", "invariance", _STALE, SPLIT_ORDERED, vjp=stale_workspace),
+    _fault(
+        "lost_updates", "bitwise", _LOST, SPLIT_ATOMIC, vjp=lost_updates, must_run=(mhc_post_backward_lost_updates,)
+    ),
     _false_claim(),
-    _fault("unzeroed_sums", "edges", SPLIT_ATOMIC, vjp=unzeroed_sums),
-    _fault("silent_fallback", "evidence", FUSED, forward=silent_fallback),
-    _fault("deaf_to_determinism", "evidence", SPLIT_ATOMIC, vjp=deaf_to_determinism),
-    _fault("all_sources_at_once", "memory", EAGER, forward=all_sources_at_once),
+    _fault("unzeroed_sums", "edges", _UNZEROED, SPLIT_ATOMIC, vjp=unzeroed_sums),
+    _fault("silent_fallback", "evidence", "xtuner pull request 2260, review", FUSED, forward=silent_fallback),
+    _fault("deaf_to_determinism", "evidence", _DEAF, SPLIT_ATOMIC, vjp=deaf_to_determinism),
+    _fault("all_sources_at_once", "memory", f"{_THREAD}: the broadcast form", EAGER, forward=all_sources_at_once),
 )

@@ -191,7 +191,7 @@ _BACKWARDS = (
     lost_updates,
     deaf_to_determinism,
 )
-_THREAD = "xtuner pull request on deterministic DSA backward (thread 000)"
+_THREAD = "xtuner pull request on deterministic DSA backward"
 _CLAIM = Fault(
     ATOMIC.claiming(d_kv="fixed").but(name="sparse_mla.fault.claims_fixed"),
     "bitwise",
@@ -202,24 +202,24 @@ _CLAIM = Fault(
 
 FAULTS: tuple[Fault, ...] = (
     _fault(duplicates_counted_once, "accuracy", "a test helper of cudnn-frontend; many torch references"),
-    _fault(base_2_lse, "accuracy", "faults 59: sglang 33064, 35045, 40903, vllm 47079, flashinfer 2113"),
-    _fault(sink_in_lse, "accuracy", "kernel semantics 1.1: a sink folded into lse"),
+    _fault(base_2_lse, "accuracy", "sglang 33064, 35045, 40903, vllm 47079, flashinfer 2113"),
+    _fault(sink_in_lse, "accuracy", "FlashMLA and cudnn-frontend DSA: a sink folded into lse"),
     _fault(holes_read_the_last_row, "accuracy", "xtuner adapter: a -1 row read behind a cut length"),
     _fault(length_counts_what_is_live, "accuracy", "xtuner adapter: topk_length = count(idx != -1)"),
-    _fault(scale_of_the_value, "accuracy", "kernel semantics 1.1: the scale is that of the QK width"),
-    _fault(value_as_wide_as_a_key, "accuracy", "faults 92: value and d_out tiles bounded by another dim"),
-    _fault(sink_gradient_dropped, "accuracy", "faults 63: ISEEKYAN/Megatron-LM 205"),
-    _fault(shares_staged_in_bf16, "accuracy", f"{_THREAD}: contributions staged in bf16; faults 74"),
-    _fault(sums_in_bf16, "cancellation", "faults 73: linkedin/Liger-Kernel 512, 830, 1391"),
-    _fault(nan_on_dead_rows, "edges", "faults 54: NVIDIA-NeMo/Automodel 2826; xtuner's torch reference"),
+    _fault(scale_of_the_value, "accuracy", "FlashMLA and cudnn-frontend DSA: the scale is that of the QK width"),
+    _fault(value_as_wide_as_a_key, "accuracy", "XunhaoLai/native-sparse-attention-triton 27"),
+    _fault(sink_gradient_dropped, "accuracy", "ISEEKYAN/Megatron-LM 205"),
+    _fault(shares_staged_in_bf16, "accuracy", f"{_THREAD}: contributions staged in bf16"),
+    _fault(sums_in_bf16, "cancellation", "linkedin/Liger-Kernel 512, 830, 1391"),
+    _fault(nan_on_dead_rows, "edges", "NVIDIA-NeMo/Automodel 2826; xtuner's torch reference"),
     _fault(masked_by_a_product, "edges", "faults, pattern 3: 0 * NaN"),
-    _fault(dead_rows_unwritten, "edges", "kernel semantics 1.1: the all-invalid row"),
-    _fault(indices_clamped_in_place, "edges", "faults 116: inputs overwritten"),
-    _fault(sink_share_in_base_2, "edges", "faults 64, 65: cudnn-frontend 940, 1048, 926"),
-    _fault(strides_ignored, "invariance", "faults 108: FlagGems 1082"),
+    _fault(dead_rows_unwritten, "edges", "FlashMLA and cudnn-frontend DSA: the all-invalid row"),
+    _fault(indices_clamped_in_place, "edges", "cudnn-frontend 571, 572: inputs overwritten"),
+    _fault(sink_share_in_base_2, "edges", "cudnn-frontend 940, 1048, 926"),
+    _fault(strides_ignored, "invariance", "FlagGems 1082"),
     _fault(lost_updates, "bitwise", "load, add, store for an atomic", ATOMIC, must_run=(sparse_mla_lost_updates,)),
     _CLAIM,
     _fault(silent_fallback, "evidence", f"{_THREAD}: a slower implementation instead of an error", FORWARD),
     _fault(deaf_to_determinism, "evidence", f"{_THREAD}: the stock kernel under XTUNER_DETERMINISTIC", ATOMIC),
-    _fault(one_hot_product, "memory", "faults 130: a workspace that grows with S_k"),
+    _fault(one_hot_product, "memory", "a workspace that grows with S_k"),
 )

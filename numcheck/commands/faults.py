@@ -156,6 +156,7 @@ def _figures(shown: Faults) -> Mapping[str, Any]:
             "allclose": {"caught": line.caught, "of": line.compared},
             "by_law": dict(line.killed),
             "seconds": round(line.seconds, 1),
+            "seconds_each": round(line.each, 2),
         }
 
     return {
@@ -183,7 +184,7 @@ def _text(shown: Faults, notes: Sequence[str]) -> Iterator[str]:
             yield from (line for mark in marks for line in _mark(mark))
     if shown.idle:
         yield ""
-        yield f"caught nothing anywhere: {', '.join(shown.idle)}"
+        yield shown.idleness
     yield ""
     yield "; ".join(shown.sentences)
 
@@ -210,10 +211,11 @@ def _matrix(title: str, lines: Sequence[Line], laws: Sequence[str]) -> Iterator[
 
 def _scores(shown: Faults) -> Iterator[str]:
     width = max(len("kernel"), *(len(line.name) for line in shown.specs))
-    yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived  allclose    s"
+    yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived    allclose     s  each"
     for line in shown.specs:
-        counts = f"{line.raised:>6}  {line.statuses['EQUIVALENT']:>9}  {line.alive:>8}  {line.usual:>9}"
-        yield f"{line.name:<{width}}  {line.judged:>7}  {line.dead:>6}  {line.share:>5}  {counts}  {line.seconds:>4.0f}"
+        counts = f"{line.raised:>6}  {line.statuses['EQUIVALENT']:>9}  {line.alive:>8}  {line.usual:>10}"
+        time = f"{line.seconds:>4.0f}  {line.each:>4.2f}"
+        yield f"{line.name:<{width}}  {line.judged:>7}  {line.dead:>6}  {line.share:>5}  {counts}  {time}"
 
 
 def _mark(mark: Mark) -> Iterator[str]:

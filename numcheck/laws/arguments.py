@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -33,12 +33,11 @@ class Wrong:
 
 
 def wrong_arguments(oracle: Oracle, good: Sample, half: str) -> Iterator[Wrong]:
-    """Calls with one argument of a wrong shape, dtype or device each, the others as they were.
+    """Calls with one argument of a wrong shape, rank, dtype or device each, the others as they were.
 
-    A shape is wrong where a size that another tensor shares is one larger; a dtype where FP64 comes in place of a
-    narrower float, an integer of another width in place of an integer, bytes in place of bools; a device (on a GPU
-    alone) where one tensor stays on the CPU. What the Case does not have is not tried, and scalars stay: which of
-    their values are wrong, an oracle does not say.
+    A shape is wrong where a size that another tensor shares is one larger, and where there is an axis more; a dtype
+    where FP64 comes in place of a narrower float, an integer of another width in place of an integer, bytes in place
+    of bools; a device (on a GPU alone) where one tensor stays on the CPU. What the Case does not have is not tried.
     """
     dims: dict[str, Dims] = {i.name: i.dims for i in oracle.inputs_for(good.case)}
     if half == "vjp":
@@ -54,12 +53,24 @@ def wrong_arguments(oracle: Oracle, good: Sample, half: str) -> Iterator[Wrong]:
                 f"of shape {shape} instead of {list(tensor.shape)}",
                 _with(good, name, _grown(tensor, shape)),
             )
+        deeper = in_layout(tensor.cpu()[..., None], good.case, str(tensor.device))
+        yield Wrong(
+            half, name, f"of shape {list(deeper.shape)} instead of {list(tensor.shape)}", _with(good, name, deeper)
+        )
         other = _other(tensor.dtype)
         if other is not None:
             retyped = in_layout(tensor.to(other), good.case, str(tensor.device))
             yield Wrong(half, name, f"in {other} instead of {tensor.dtype}", _with(good, name, retyped))
         if tensor.device.type != "cpu" and len(dims) > 1:
             yield Wrong(half, name, f"on the CPU instead of {tensor.device}", _with(good, name, tensor.cpu()))
+
+
+def wrong_scalars(oracle: Oracle, good: Sample, half: str) -> Iterator[Wrong]:
+    """Calls with one scalar that no implementation may take, as the oracle lists them, for kernels that refuse."""
+    for name, values in oracle.wrong(good.case).items():
+        for value in values:
+            usual = f" instead of {good.scalars[name]!r}" if name in good.scalars else ""
+            yield Wrong(half, name, f"{value!r}{usual}", replace(good, scalars={**good.scalars, name: value}))
 
 
 def _other(dtype: torch.dtype) -> torch.dtype | None:

@@ -7,6 +7,7 @@ each wrong argument raises a clear error before any kernel is launched.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from numcheck.case import DTYPES, Case
 from numcheck.execute import Run, execute
 from numcheck.judge import malformed
-from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments
+from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments, wrong_scalars
 from numcheck.laws.ignored import FILLS, filled, ignored, oracle_reads
 from numcheck.laws.law import Law
 from numcheck.laws.measured import everywhere, found, hashes, saved, saved_alone, unavailable
@@ -30,6 +31,8 @@ from numcheck.unspecified import blank, unspecified
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 NAME = "edges"
+# A size is doubled so often in search of one that a spec refuses: 2^20 in place of 1 is a tensor of 4 MiB.
+MOST_DOUBLINGS = 20
 
 
 def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
@@ -176,7 +179,9 @@ def _refusals(spec: KernelSpec, drawn: Sample, run: Run, profile: Profile) -> di
     halves = [spec.but(vjp=None)] if spec.forward else []
     halves += [spec.but(forward=None)] if spec.vjp else []
     for half in halves:
-        for wrong in wrong_arguments(spec.oracle, drawn, "forward" if half.forward else "vjp"):
+        name = "forward" if half.forward else "vjp"
+        scalars = wrong_scalars(spec.oracle, drawn, name) if spec.contract.refuses else ()
+        for wrong in (*wrong_arguments(spec.oracle, drawn, name), *scalars):
             bad = execute(half, wrong.sample, device=profile.device, saved=None if half.forward else dict(run.saved))
             outcomes[wrong] = complaint(wrong, bad)
     return outcomes
@@ -223,9 +228,19 @@ def cases(spec: KernelSpec) -> tuple[Case, ...]:
     refused = [base.but(**{name: value}) for name, value in strangers.items()]
     # One tensor in another dtype contradicts the others; all of them together contradict nothing but the promise.
     refused += [base.but(dtype=dtype) for dtype in DTYPES if dtype not in spec.dtypes][:1]
+    refused += _beyond(spec, base)
     # What is no Case of the problem either has no tensors to refuse.
     own = (case for case in refused if space.legal(case) is None)
     return (*edges, *(case for case in own if spec.illegal(case) is not None))
+
+
+def _beyond(spec: KernelSpec, base: Case) -> list[Case]:
+    """For each size, the first of its doublings that the promise leaves out, if there is one within MOST_DOUBLINGS."""
+    found = []
+    for name, size in base.sizes:
+        larger = (base.but(**{name: max(1, size) << k}) for k in range(1, MOST_DOUBLINGS + 1))
+        found += list(itertools.islice((c for c in larger if spec.illegal(c) is not None), 1))
+    return found
 
 
 def _stranger(values: tuple[int, ...]) -> int:

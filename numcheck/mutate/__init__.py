@@ -16,13 +16,14 @@ from pathlib import Path
 
 from numcheck.capability import Device
 from numcheck.errors import InvalidSpec
+from numcheck.mutate.calls import Place, static_calls
 from numcheck.mutate.copies import rebuilt
 from numcheck.mutate.operators import Edit, edits
 from numcheck.mutate.reach import Function, parsed, reached, source_of
 from numcheck.mutate.sites import DEVICE_ONLY, Scope
 from numcheck.spec import KernelSpec
 
-__all__ = ["REACHED", "Mutant", "built", "functions", "mutants"]
+__all__ = ["REACHED", "Mutant", "Place", "built", "functions", "mutants"]
 
 # Digits of the digest in an id: a function has a few hundred mutants at most, so that two rarely share them.
 DIGITS = 8
@@ -36,6 +37,7 @@ class Mutant:
 
     id: operator, function and a digest of the line's own text, so that it outlives edits elsewhere in the file.
     module, function: where; file and line: the place to look at; text: the line as it is.
+    calls: where a kernel's helper is called from, if each of these places is in a compile-time branch.
     """
 
     id: str
@@ -46,14 +48,19 @@ class Mutant:
     line: int
     text: str
     edit: Edit
+    calls: tuple[Place, ...] = ()
 
-    def marked(self) -> Mutant | None:
-        """A mutant that says so, by REACHED, where the compile-time branch is entered that this one stands in."""
-        if self.edit.branch is None:
-            return None
-        start, end = self.edit.branch
-        edit = replace(self.edit, start=start, end=end, before=_source(self.module)[start:end], after=REACHED)
-        return replace(self, edit=edit)
+    def marked(self) -> tuple[Mutant, ...]:
+        """Mutants that say so, by REACHED, where a compile-time branch is entered that leads to this one.
+
+        That is the branch that it stands in, or one that its function is called from; () where it is in every build.
+        """
+        places = self.calls if self.edit.branch is None else ((self.module, *self.edit.branch),)
+        return tuple(self._marked(*place) for place in places)
+
+    def _marked(self, module: str, start: int, end: int) -> Mutant:
+        edit = replace(self.edit, start=start, end=end, before=_source(module)[start:end], after=REACHED)
+        return replace(self, module=module, edit=edit)
 
     @property
     def before(self) -> str:
@@ -75,7 +82,9 @@ def mutants(spec: KernelSpec, device: Device = "cpu") -> tuple[Mutant, ...]:
     found: list[Mutant] = []
     places: set[tuple[str, int, int, str]] = set()
     counts: Counter[str] = Counter()
-    for function in reached(spec):
+    functions = reached(spec)
+    calls = static_calls(functions, _scope, _source)
+    for function in functions:
         for edit in _edits(function):
             place = (function.module, edit.start, edit.end, edit.after)
             # A function within another is reached twice, its text but once.
@@ -84,7 +93,7 @@ def mutants(spec: KernelSpec, device: Device = "cpu") -> tuple[Mutant, ...]:
             places.add(place)
             mutant = _mutant(function, edit)
             counts[mutant.id] += 1
-            found.append(_numbered(mutant, counts[mutant.id]))
+            found.append(replace(_numbered(mutant, counts[mutant.id]), calls=calls.get(function, ())))
     return tuple(found)
 
 
@@ -105,8 +114,11 @@ def built(spec: KernelSpec, mutant: Mutant) -> AbstractContextManager[KernelSpec
 
 
 def _edits(function: Function) -> list[Edit]:
-    source = _source(function.module)
-    return list(edits(Scope.of(function, _language(source)), source))
+    return list(edits(_scope(function), _source(function.module)))
+
+
+def _scope(function: Function) -> Scope:
+    return Scope.of(function, _language(_source(function.module)))
 
 
 def _source(module: str) -> str:

@@ -53,6 +53,11 @@ def edits(scope: Scope, source: str) -> Iterator[Edit]:
                     yield Edit(name, start, end, node.lineno, source[start:end], after, around)
 
 
+def span(source: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """Where a node stands in a source text, in characters."""
+    return _span(source, _line_starts(source), node)
+
+
 def _text(change: Change, node: ast.AST) -> str:
     text = change if isinstance(change, str) else ast.unparse(ast.fix_missing_locations(change))
     if isinstance(node, ast.stmt):

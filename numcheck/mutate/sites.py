@@ -7,6 +7,7 @@ a wrong sign in a value is what a mutant is for.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from numcheck.mutate.reach import Function
 
 # Triton's operations whose first argument is an address.
 MEMORY = ("load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas")
+# Keywords of a launch that say how to run and not what to compute.
+HINTS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 NUMBERS = ("int", "float", "bool", "str")
 # What only a device shows: the interpreter has neither TF32 nor barriers.
 DEVICE_ONLY = ("dot-precision", "drop-barrier")
@@ -44,11 +47,21 @@ class Scope:
 
     @property
     def tensorial(self) -> bool:
-        """Whether a function computes with tensors: not where every parameter is annotated as a plain number."""
+        """Whether a function computes with tensors: not where every parameter is annotated as a plain number.
+
+        A named tuple of numbers, such as the sizes of a problem, is as plain.
+        """
         arguments = self.function.node.args
         given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        plain = [isinstance(a.annotation, ast.Name) and a.annotation.id in NUMBERS for a in given]
+        plain = [isinstance(a.annotation, ast.Name) and self._is_plain(a.annotation.id) for a in given]
         return self.jitted or not given or not all(plain)
+
+    def _is_plain(self, name: str) -> bool:
+        known = getattr(sys.modules.get(self.function.module), name, None)
+        kinds = getattr(known, "__annotations__", {}).values() if hasattr(known, "_fields") else ()
+        # Where annotations are postponed, a named tuple keeps each as a reference to its name.
+        names = [getattr(kind, "__forward_arg__", getattr(kind, "__name__", "")) for kind in kinds]
+        return name in NUMBERS or (bool(names) and set(names) <= set(NUMBERS))
 
     def nodes(self) -> Iterator[ast.AST]:
         """The nodes that may change: not those of messages, annotations, decorators and docstrings."""
@@ -110,7 +123,13 @@ class Scope:
         arguments = self.function.node.args
         given = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         static = {a.arg for a in given if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)}
-        return self.jitted and bool(names_in(test)) and names_in(test) <= static
+        # A module's own compile-time constants say nothing by themselves; without a parameter a test is the same in
+        # every build.
+        named = names_in(test)
+        return self.jitted and bool(named & static) and all(n in static or self._is_constant(n) for n in named)
+
+    def _is_constant(self, name: str) -> bool:
+        return type(getattr(sys.modules.get(self.function.module), name, None)).__name__ == "constexpr"
 
     def parameters(self) -> set[str]:
         """Names of the function's parameters."""
@@ -130,8 +149,10 @@ def _body(node: ast.AST) -> list[ast.AST]:
 
 
 def _silent(child: ast.AST, parent: ast.AST) -> bool:
-    """Text and types, which no value depends on."""
+    """Text, types and hints of a launch, which no value depends on."""
     if isinstance(child, ast.Raise | ast.Assert | ast.JoinedStr | ast.arguments):
+        return True
+    if isinstance(child, ast.keyword) and child.arg in HINTS:
         return True
     if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
         return child not in parent.body

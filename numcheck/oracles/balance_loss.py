@@ -223,6 +223,7 @@ balance_loss_map = Oracle(
     cancellations=cancellations(given=True),
     relations=relations(given=True),
     scalars=cases.scalars,
+    wrong=cases.wrong,
     ignored=cases.ignored,
     source=_SOURCE,
 )
@@ -239,6 +240,7 @@ balance_loss_topk = Oracle(
     cancellations=cancellations(given=False),
     relations=relations(given=False),
     scalars=cases.scalars_topk,
+    wrong=cases.wrong_topk,
     ignored=cases.ignored,
     source=_SOURCE,
 )

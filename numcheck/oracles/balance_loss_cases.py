@@ -7,6 +7,7 @@ chosen, or E where there are fewer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -145,6 +146,16 @@ def scalars_topk(case: Case) -> Mapping[str, Fact]:
     return {**scalars(case), "topk": min(case["K"], case["E"])}
 
 
+def wrong(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    """A coefficient that is not finite."""
+    return {"coefficient": (math.nan, math.inf)}
+
+
+def wrong_topk(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    """Also a number of experts that is not from 1 to E."""
+    return {**wrong(case), "topk": (0, case["E"] + 1)}
+
+
 def ignored(case: Case, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Whatever stands in a padding row must not matter."""
     mask = tensors.get("padding")
@@ -182,6 +193,8 @@ def _edges(given: bool) -> tuple[Case, ...]:
         _case(5, 9, 2, rows="mixed", padding="all"),
         _case(7, 9, 2, rows="mixed", coefficient=0.0, denominator=3.75),
         *own,
+        # More tokens an expert than bf16 counts to, 256.
+        _case(2049, 3, 2, padding="some"),
         _case(33, 129, 8, rows="signed", regime="normal"),
     )
 

@@ -186,8 +186,9 @@ def turned_features(width: int, block: int) -> Relation:
     return Relation("features in another order", transform, lambda case, found: turn(found, -1), exact=False)
 
 
-def edges(narrow: int, wide: int, **facts: Fact) -> tuple[Case, ...]:
-    """Empty, dead and boundary shapes. narrow: a width of one tile; wide: one of three."""
+def edges(widths: tuple[int, int, int, int], **facts: Fact) -> tuple[Case, ...]:
+    """Empty, dead and boundary shapes. widths: the smallest, those of one tile and of three, one beyond 1024."""
+    least, narrow, wide, widest = widths
 
     def case(M: int, N: int, H: int, E: int, dtype: str = "fp32", more: Mapping[str, Any] | None = None) -> Case:
         given = dict(more or {})
@@ -204,6 +205,11 @@ def edges(narrow: int, wide: int, **facts: Fact) -> tuple[Case, ...]:
         case(9, narrow, 8, 4, "bf16", {"rows": "padded", "prob": "none", "layout": "strided", "offset": 3, "seed": 3}),
         case(129, narrow, 4, 2, "fp32", {"rows": "padded", "prob": "none", "bias": False, "seed": 4}),
         case(4, wide, 4, 1, "bf16", {"bias": False, "offset": 2}),
+        # More rows an expert than bf16 counts to, 256; more hidden columns, and more features, than any tile has.
+        case(259, least, 4, 1),
+        case(519, least, 4, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 5}),
+        case(3, least, 130, 2, "fp32", {"seed": 6}),
+        case(2, widest, 1, 2, "fp32", {"seed": 7}),
         # Enough rows that routing weights of zero and below are among them.
         case(33, narrow, 2, 2, "fp32", {"regime": "normal", "onto": "data"}),
         case(3, narrow, 8, 1, "fp32", {"regime": "zeros"}),

@@ -18,6 +18,7 @@ Points beside grouped_mlp's: t.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,6 +96,12 @@ def scalars(case: Case) -> dict[str, Fact]:
     return {"generate_dbias": cases.biased(case)} | ({"tanh_clamp_scale": clamp} if clamp else {})
 
 
+def wrong(case: Case) -> dict[str, tuple[Fact, ...]]:
+    """A clamp that is no finite number above 0; no d_bias where a buffer for it comes along."""
+    clamps = {"tanh_clamp_scale": (0.0, -1.0, math.nan, math.inf)}
+    return clamps | ({"generate_dbias": (False,)} if cases.biased(case) else {})
+
+
 def _named(name: str, seed: int, exact: Mapping[str, Any], **values: Any) -> Cancellation:
     """One row of two features and two hidden columns, with c, prob and alpha of 1."""
     case = Case.of(E=1, M=1, N=2, H=2, dtype="bf16", regime="cancelling", facts={"clamp": 0.0}, seed=seed)
@@ -126,12 +133,13 @@ def _in_the_gemms() -> Cancellation:
     )
 
 
+_WIDTHS = (8, 65, 513, 1100)
 _SPACE = CaseSpace(
     sizes={"E": (1, 4), "M": (4, 300), "N": (1, 1024), "H": (1, 64)},
     facts={**cases.FACTS, "clamp": (0.0, 4.0)},
     grid={"E": (1, 2), "N": cases.WIDTHS, "H": (1, 16), **cases.GRID, "clamp": (0.0, 4.0)},
     regimes=cases.REGIMES,
-    edges=(*cases.edges(65, 513, clamp=0.0), *cases.edges(65, 513, clamp=4.0)[5:7]),
+    edges=(*cases.edges(_WIDTHS, clamp=0.0), *cases.edges(_WIDTHS, clamp=4.0)[5:7]),
     tiny=cases.tiny(3, clamp=2.0),
 )
 
@@ -153,6 +161,7 @@ grouped_srelu = Oracle(
     twin=twin,
     space=_SPACE,
     scalars=scalars,
+    wrong=wrong,
     ignored=cases.ignored,
     policies=cases.policies("t"),
     cancellations=(*(_in_the_sum(k) for k in (8, 10, 12)), _in_the_gemms()),

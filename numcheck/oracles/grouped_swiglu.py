@@ -127,6 +127,11 @@ def scalars(case: Case) -> dict[str, Fact]:
     return {"generate_dbias": cases.biased(case)}
 
 
+def wrong(case: Case) -> dict[str, tuple[Fact, ...]]:
+    """No d_bias where a buffer for it comes along."""
+    return {"generate_dbias": (False,)} if cases.biased(case) else {}
+
+
 def _fill(case: Case, name: str) -> Any:
     return cases.with_zeros(case, name, (case["M"], WIDTH * case["N"])).clamp(-LARGEST, LARGEST)
 
@@ -160,7 +165,7 @@ _SPACE = CaseSpace(
     facts=cases.FACTS,
     grid={"E": (1, 2), "N": (256, 288, 384, 1024), "H": (1, 16), **cases.GRID},
     regimes=cases.REGIMES,
-    edges=cases.edges(64, 544),
+    edges=cases.edges((BLOCK, 2 * BLOCK, 17 * BLOCK, 34 * BLOCK)),
     tiny=cases.tiny(BLOCK),
 )
 
@@ -183,6 +188,7 @@ grouped_swiglu = Oracle(
     twin=twin,
     space=_SPACE,
     scalars=scalars,
+    wrong=wrong,
     ignored=cases.ignored,
     policies=cases.policies("s", "z"),
     cancellations=(_in_the_gemms(),),

@@ -286,6 +286,7 @@ sparse_mla = Oracle(
     batch="S_q",
     partial=("d_kv", "d_sink"),
     scalars=cases.scalars,
+    wrong=cases.wrong,
     cancellations=CANCELLATIONS,
     relations=RELATIONS,
     ignored=cases.ignored,

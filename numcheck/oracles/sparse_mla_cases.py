@@ -52,6 +52,12 @@ def scalars(case: Case) -> Mapping[str, Fact]:
     return usual if d_kv_dtype(case) == case.dtype else {**usual, "d_kv_dtype": "fp32"}
 
 
+def wrong(case: Case) -> Mapping[str, tuple[Fact, ...]]:
+    """A scale that is no finite number; a value_dim that is no integer from 1 to D."""
+    widths = (0, case["D"] + 1, float(case["D_v"]), True)
+    return {"softmax_scale": (math.nan, math.inf, "1"), "value_dim": widths}
+
+
 def legal(case: Case) -> str | None:
     """Why the problem has no such Case, or None."""
     if not 1 <= case["D_v"] <= case["D"]:
@@ -220,6 +226,12 @@ _EDGES = (
     named(
         7, 6, 2, 16, 16, 8, indices="holes", length="beyond", sink="finite", d_out="decades", d_kv="fp32", dtype="bf16"
     ),
+    # More heads than a block of 16 has.
+    named(2, 3, 17, 16, 8, 3, indices="duplicates", sink="finite", d_kv="fp32"),
+    # The widest features: 16 heads and 64 slots of 1024 + 128 of them are 212 KiB of shared memory to the byte, which
+    # the Triton kernels take; of 2048, fewer slots fit.
+    named(1, 2, 1, 1152, 1024, 64, dtype="bf16", regime="normal"),
+    named(1, 2, 1, 2048, 2048, 64, dtype="bf16", regime="normal"),
     named(3, 5, 2, 4, 4, 5, indices="duplicates", sink="finite", regime="zeros"),
     named(3, 5, 2, 4, 4, 5, indices="duplicates", sink="finite", regime="ones", dtype="bf16"),
 )

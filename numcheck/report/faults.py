@@ -68,6 +68,11 @@ class Line:
         return self.statuses["SURVIVED"] + self.statuses["REFUTED"]
 
     @property
+    def each(self) -> float:
+        """Seconds a fault, on average."""
+        return self.seconds / self.total if self.total else 0.0
+
+    @property
     def judged(self) -> int:
         """How many could be judged: all but those that do not load, are in no build, or cannot run here."""
         return self.total - sum(self.statuses[status] for status in UNJUDGED)
@@ -101,7 +106,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Faults:
-    """The section: the matrix, the score of each kernel, and what survived."""
+    """The section: the matrix, the score of each kernel, and what survived.
+
+    idle: laws that caught nothing. whole: other laws were asked too where one had caught a fault.
+    """
 
     laws: list[str]
     declared: list[Line]
@@ -112,6 +120,7 @@ class Faults:
     refuted: list[Mark]
     stillborn: list[Mark]
     idle: list[str]
+    whole: bool
     mutants: Line
     faults: Line
 
@@ -123,6 +132,16 @@ class Faults:
         """
         enough = all(line.dead >= LEAST * (line.judged - line.statuses["EQUIVALENT"]) for line in self.specs)
         return not self.faults.alive and not self.refuted and enough
+
+    @property
+    def idleness(self) -> str:
+        """The laws that caught nothing, called out; "" where there are none."""
+        if not self.idle:
+            return ""
+        if self.whole:
+            return f"Caught nothing anywhere: {', '.join(self.idle)}"
+        why = "a fault ends with its first kill; --all-laws asks every law of every fault"
+        return f"Caught nothing first: {', '.join(self.idle)} ({why})"
 
     @property
     def sentences(self) -> list[str]:
@@ -166,6 +185,7 @@ def board(rows: Sequence[Mapping[str, Any]]) -> Faults:
         marks.get("REFUTED", []),
         marks.get("STILLBORN", []),
         [law for law in laws if not killing[law]],
+        any(not caught for row in rows if row["status"] == "KILLED" for caught in row.get("laws", {}).values()),
         next(iter(_lines(mutants, lambda row: "mutants")), Line("mutants")),
         next(iter(_lines(declared, lambda row: "declared")), Line("declared")),
     )
@@ -179,7 +199,8 @@ def _lines(rows: Iterable[Mapping[str, Any]], name: Any) -> list[Line]:
 
 
 def _declared(row: Mapping[str, Any]) -> Line:
-    line = Line(row["fault"], row.get("doc", ""), row["spec"], row.get("expected", ""), why=row["why"])
+    about = f"{row.get('doc', '')} ({row['source']})" if row.get("source") else row.get("doc", "")
+    line = Line(row["fault"], about, row["spec"], row.get("expected", ""), why=row["why"])
     line.add(row)
     line.case = short(row["case"]) if "case" in row else "over all Cases" if row["law"] else ""
     return line

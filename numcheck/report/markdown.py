@@ -196,7 +196,7 @@ def _faults(found: Faults | None) -> Iterator[tuple[str, str]]:
             [[m.id, m.spec, m.where, m.before, m.after, m.why] for m in (*found.survivors, *found.refuted)],
         ),
     )
-    yield "Laws that caught nothing anywhere", plain(", ".join(found.idle))
+    yield "Laws that caught nothing", plain(found.idleness)
 
 
 def _sections(page: Page) -> Iterator[tuple[str, str]]:

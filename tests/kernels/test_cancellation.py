@@ -1,4 +1,4 @@
-"""The regression of thread 004: post 1.003 against two halves leaves 0.003, which the old rounding policy loses."""
+"""xtuner pull request 2260: post 1.003 against two halves leaves 0.003, which the old rounding policy loses."""
 
 from __future__ import annotations
 

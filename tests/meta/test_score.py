@@ -242,3 +242,18 @@ def test_the_law_is_asked_of_the_honest_kernel_first_and_once(monkeypatch: pytes
         assert judge.score(Suspect(TORCH, fault=fault)).status == "KILLED"
     names = [name for name, _ in asked]
     assert names == ["torch", "other", "other"]
+
+
+def test_a_helper_that_compile_time_branches_alone_call_is_in_their_builds_only() -> None:
+    """balance_loss's _largest is called where no routing map is given; row_sums is called everywhere."""
+    from kernels import balance_loss
+
+    honest = {s.name: s for s in balance_loss.SPECS}
+    made = {name: mutants(honest[f"balance_loss_{name}.triton"]) for name in ("map", "topk")}
+    pick = {name: next(m for m in found if m.function == "_largest") for name, found in made.items()}
+    assert len(pick["map"].calls) == 1
+    assert not next(m for m in made["map"] if m.function == "row_sums").calls
+    judge = scorer()
+    found = {name: judge.score(Suspect(honest[f"balance_loss_{name}.triton"], mutant=m)) for name, m in pick.items()}
+    assert found["map"].status == "ABSENT"
+    assert found["topk"].status != "ABSENT"

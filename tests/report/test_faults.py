@@ -74,7 +74,7 @@ def page(tmp_path: Path, rows: list[dict[str, Any]], alone: bool = True) -> Node
 def test_counts_by_law_operator_and_kernel(tmp_path: Path) -> None:
     tree = page(tmp_path, MANY).one("section", id="faults")
     kernels, faults, operators = (table_rows(node) for node in tree.all("table"))
-    assert kernels == [["mhc.triton", "19", "19", "100 %", "1", "0", "0", "18 of 19", "4.8"]]
+    assert kernels == [["mhc.triton", "19", "19", "100 %", "1", "0", "0", "18 of 19", "4.8", "0.25"]]
     assert operators[0][:2] == ["wrong-sign", "19"]
     assert operators[0][2:5] == ["", "18", "1"]
     assert faults[0][0].startswith("mhc.fault.lost")
@@ -129,6 +129,9 @@ def test_a_law_that_caught_nothing_anywhere_is_called_out(tmp_path: Path) -> Non
     idle = mutant(93, laws={"accuracy": True, "memory": False})
     assert board([*MANY, idle]).idle == ["memory"]
     assert "Caught nothing anywhere: memory" in page(tmp_path, [*MANY, idle]).one("section", id="faults").text
+    # Where the first kill ends a fault, a law that was not asked has not failed.
+    held = mutant(93, laws={"accuracy": True}, tried={"memory": 2})
+    assert board([*MANY, held]).idleness.startswith("Caught nothing first: memory (")
 
 
 def test_the_usual_test_is_compared_on_the_same_faults(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from typing import NamedTuple
 
 import pytest
 
@@ -47,12 +48,12 @@ def blocks(D: int, block: int):
 """
 
 
-def made(source: str, jitted: bool) -> dict[str, set[tuple[str, str]]]:
+def made(source: str, jitted: bool, module: str = "m") -> dict[str, set[tuple[str, str]]]:
     """Operator -> (before, after) of all it makes of a function."""
     tree = ast.parse(textwrap.dedent(source))
     (node,) = (n for n in tree.body if isinstance(n, ast.FunctionDef))
     found: dict[str, set[tuple[str, str]]] = {}
-    for edit in edits(Scope.of(Function("m", node.name, node, jitted)), source):
+    for edit in edits(Scope.of(Function(module, node.name, node, jitted)), source):
         assert source[edit.start : edit.end] == edit.before
         found.setdefault(edit.operator, set()).add((" ".join(edit.before.split()), " ".join(edit.after.split())))
     return found
@@ -225,3 +226,35 @@ def test_arithmetic_on_sizes_alone_is_let_be() -> None:
 def test_an_edit_counts_characters_not_bytes() -> None:
     source = 'def kernel(x, D):\n    d = "µµ", tl.arange(0, 4) < D\n'
     assert made(source, jitted=True)["wrong-bound"] == {("tl.arange(0, 4) < D", "(tl.arange(0, 4) <= D)")}
+
+
+def test_how_many_warps_run_a_kernel_is_let_be() -> None:
+    found = made(
+        "def launch(x, rows):\n    kernel[(rows * 4,)](x, num_warps=rows * 2, num_stages=rows * 3)\n", jitted=False
+    )
+    assert {before for before, _ in found["drop-factor"]} == {"rows * 4"}
+
+
+class Extents(NamedTuple):
+    """Sizes and nothing else."""
+
+    S: int
+    D: int
+
+
+def test_a_named_tuple_of_sizes_is_sizes() -> None:
+    source = "def bytes_of(n: Extents, element: int):\n    return n.S * element + 4\n"
+    assert "drop-factor" in made(source, jitted=False)
+    assert "drop-factor" not in made(source, jitted=False, module=__name__)
+
+
+def test_a_branch_may_compare_with_a_constant_of_the_module() -> None:
+    """backward_kv's add_block asks MODE == ATOMIC, where ATOMIC is a tl.constexpr of its module."""
+    from kernels.sparse_mla import backward_kv
+
+    source = "def add(x, MODE: tl.constexpr):\n    if MODE == ATOMIC:\n        tl.store(x, 1.0)\n"
+    tree = ast.parse(source).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    for module, known in (("m", False), (backward_kv.__name__, True)):
+        found = edits(Scope.of(Function(module, "add", tree, True)), source)
+        assert {edit.branch is not None for edit in found if edit.operator == "drop-store"} == {known}
