@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sparse_mla_data import D_V, Shape, backward, hashed, hashes, made, relative
 
@@ -273,8 +273,13 @@ def times(write: Write) -> None:
         for spec in DETERMINISTIC:
             with caught(write, "time", shape=n, spec=spec.name):
                 pairs = pairs_of(stock, call_of(spec, given))
-                write("time", shape=n, spec=spec.name, stock_ms=interval([a for a, _ in pairs]),
-                      ms=interval([b for _, b in pairs]), ratio=interval([b / a for a, b in pairs]), pairs=pairs)  # fmt: skip
+                found = {
+                    "stock_ms": [a for a, _ in pairs],
+                    "ms": [b for _, b in pairs],
+                    "ratio": [b / a for a, b in pairs],
+                }
+                told = {name: interval(values) for name, values in found.items()}
+                write("time", shape=n, spec=spec.name, **told, pairs=pairs)
     for n in (*FIVE, LONGEST):
         given = made(n)
         for spec in cudnn.SPECS:

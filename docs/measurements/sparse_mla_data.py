@@ -1,4 +1,4 @@
-"""Sparse attention made on a GPU, with what a backward is given: data, forward, an FP64 backward, and hashes of bits."""
+"""Sparse attention made on a GPU, with all that a backward is given; an FP64 backward; hashes of bits."""
 
 from __future__ import annotations
 
