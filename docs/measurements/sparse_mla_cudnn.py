@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from sparse_mla_data import D_V, Shape, backward, hashed, hashes, made, relative
 
-from kernels.sparse_mla import cudnn, cudnn_fixed_point
+from kernels.sparse_mla import cudnn, cudnn_fixed_point, cudnn_workspace
 from kernels.sparse_mla.arguments import Sizes
-from kernels.sparse_mla.cudnn_workspace import fixed_point_bytes, stock_bytes
+from kernels.sparse_mla.cudnn_workspace import fixed_point_bytes, sliced_bytes, stock_bytes
 from numcheck import KernelSpec
 
 FIVE = (
@@ -47,7 +47,13 @@ LARGE = FIVE[3:]
 LONGEST = Shape(64, 524288, 64, 576, 128)
 STOCK, DETERMINISTIC = cudnn.STOCK, tuple(spec for spec in cudnn.SPECS if spec is not cudnn.STOCK)
 FLIPS, REPEATS, BESIDE, PAIRS, WARM, RESAMPLES = 10, 100, 20, 20, 3, 2000
-FORMULAS = {"sparse_mla.cudnn_stock": stock_bytes, "sparse_mla.cudnn_fixed_point": fixed_point_bytes}
+FORMULAS = {
+    "sparse_mla.cudnn_stock": stock_bytes,
+    "sparse_mla.cudnn_fixed_point": fixed_point_bytes,
+    "sparse_mla.cudnn_sliced": sliced_bytes,
+}
+# Small enough that 1024 rows take several tiles.
+FEW_BYTES = 2**27
 # A square FP32 product that keeps all multiprocessors busy for longer than a small kernel runs.
 BUSY = 4096
 Write = Callable[..., None]
@@ -207,6 +213,20 @@ def accuracy(write: Write) -> None:
             error = {name: relative(found[name], exact[name]) for name in exact}
             same = hashed(found["d_q"]) == hashed(stock["d_q"])
             write("accuracy", shape=n, spec=spec.name, relL2=error, d_q_as_stock=same)
+        with caught(write, "tiles", shape=n):
+            write("tiles", shape=n, **tiled(given, exact, stock))
+
+
+def tiled(given: dict[str, Any], exact: dict[str, Tensor], stock: dict[str, Tensor]) -> dict[str, Any]:
+    """cudnn_sliced with its KV rows in several tiles: relL2, repeats, and whether d_q is stock's."""
+    whole, cudnn_workspace.SLICED_BYTES = cudnn_workspace.SLICED_BYTES, FEW_BYTES
+    try:
+        run = call_of(cudnn.SLICED, given)
+        found, again = run(), counted(plain(run, FLIPS))
+    finally:
+        cudnn_workspace.SLICED_BYTES = whole
+    error = {name: relative(found[name], exact[name]) for name in exact}
+    return {"relL2": error, "flips": again["flips"], "d_q_as_stock": hashed(found["d_q"]) == hashed(stock["d_q"])}
 
 
 def fingerprint(write: Write) -> None:
