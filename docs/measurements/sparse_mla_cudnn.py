@@ -72,25 +72,30 @@ def sizes_of(n: Shape) -> Sizes:
 
 def first(write: Write) -> None:
     """Each spec once on the smallest shape: seconds of the first and second call, kernels that ran, determinism."""
-    from torch.profiler import ProfilerActivity, profile
-
     given = made(FIVE[0])
     for spec in cudnn.SPECS:
-        found = spec.available("cuda")
-        run = call_of(spec, given)
-        seconds = [timed(run) for _ in range(2)]
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            run()
-            torch.cuda.synchronize()
-        names = sorted({e.name for e in profiler.events() if e.device_type.name == "CUDA"})
-        torch.use_deterministic_algorithms(True)
-        try:
-            asked = f"honoured: {hashes(run()) == hashes(run())}"
-        except Exception as error:
-            asked = f"refused: {type(error).__name__}: {error}"
-        finally:
-            torch.use_deterministic_algorithms(False)
-        write("first", spec=spec.name, capability=str(found), seconds=seconds, kernels=names, determinism=asked)
+        with caught(write, "first", spec=spec.name):
+            once(write, spec, given)
+
+
+def once(write: Write, spec: KernelSpec, given: dict[str, Any]) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    found = spec.available("cuda")
+    run = call_of(spec, given)
+    seconds = [timed(run) for _ in range(2)]
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    names = sorted({e.name for e in profiler.events() if e.device_type.name == "CUDA"})
+    torch.use_deterministic_algorithms(True)
+    try:
+        asked = f"honoured: {hashes(run()) == hashes(run())}"
+    except Exception as error:
+        asked = f"refused: {type(error).__name__}: {error}"
+    finally:
+        torch.use_deterministic_algorithms(False)
+    write("first", spec=spec.name, capability=str(found), seconds=seconds, kernels=names, determinism=asked)
 
 
 def timed(run: Call) -> float:
