@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -182,6 +183,10 @@ def whole_cta(cta: int, tiles: int) -> int:
     return cta
 
 
+def _kept(kept: list[tuple[Tensor, Tensor]], sums: Tensor, shares: Tensor, rows: Tensor) -> None:
+    kept.append((shares.clone(), rows.clone()))
+
+
 def sliced(
     q: Tensor, kv: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, sink: Tensor | None = None,
     *, owner: Callable[[int, int], int] = whole_cta, **given: Any,
@@ -199,9 +204,9 @@ def sliced(
     rows = torch.empty((n_q, topk), dtype=torch.int64, device=q.device)
     for h in range(tiles):
         kept: list[tuple[Tensor, Tensor]] = []
-        one = {name: t[:, h : h + 1] for name, t in (("q", q), ("out", out), ("lse", lse), ("d_out", d_out))}
-        own = None if sink is None else sink[h : h + 1]
-        eager.vjp(kv=kv, sink=own, add=lambda _, s, r, kept=kept: kept.append((s.clone(), r.clone())), **one, **given)
+        some: dict[str, Any] = {"q": q, "out": out, "lse": lse, "d_out": d_out}
+        some = {name: t[:, h : h + 1] for name, t in some.items()} | {"sink": None if sink is None else sink[h : h + 1]}
+        eager.vjp(kv=kv, add=partial(_kept, kept), **some, **given)
         shares[:, h] = torch.cat([s for s, _ in kept]).view(n_q, topk, D)
         rows[:] = torch.cat([r for _, r in kept]).view(n_q, topk)
     queries = max(1, CTAS // tiles)

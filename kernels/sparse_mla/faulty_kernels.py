@@ -25,8 +25,7 @@ def sparse_mla_scatter_slices(
     """One launch of `cudnn_sliced`'s scatter: a program a CTA, that is a query's tile of heads.
 
     shares [S_q, tiles, topk, D] FP32; rows [S_q, topk], S_k where dead; words [slices, S_k, D]; owner: the slice of
-    each program.
-    Slots of a block that list one row are combined before lanes meet at its sums.
+    each program. Slots of a block that list one row are combined before lanes meet at its sums.
     """
     cta = tl.program_id(0).to(tl.int64)
     t, mine = first + cta // tiles, tl.load(owner + cta).to(tl.int64)
