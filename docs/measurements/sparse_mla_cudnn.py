@@ -5,7 +5,7 @@
 Steps: first (each spec once, with what ran), bits (hashes over repeats, beside a busy stream, from graph replay),
 process (the same hashes from a process of its own, on whichever GPU it is given), adversarial (a scale that the sample
 cannot guess), accuracy (relL2 to FP64), fingerprint (which rounding policy explains stock), time (interleaved A/B,
-with peak memory), parts (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object with its
+with peak memory), parts and without (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object with its
 step; a step that fails leaves its traceback there, and the next one starts.
 """
 
@@ -337,6 +337,36 @@ def parts(write: Write) -> None:
             write("parts", shape=n, spec=spec.name, unit="launches a call, ms a call, longest ms", kernels=each)
 
 
+def without(write: Write) -> None:
+    """cudnn_fixed_point with a stage of its scatter left out: what each costs. Its results are wrong, its time is not.
+
+    The sample keeps its own kernel, so that scales are what they were.
+    """
+    from kernels.sparse_mla import cudnn_fixed_kernel as kernel
+
+    def nothing(self: Any, *arguments: Any) -> None:
+        return None
+
+    def unswapped(self: Any, kept: Any, sent: Any, offset: int, is_first: Any) -> Any:
+        return kept, sent
+
+    whole = kernel.FixedPoint
+    stages = {"nothing": {}, "sizes for the proof": {"_add_sizes": nothing}, "additions": {"_add": nothing},
+              "exchange among lanes": {"_pick": unswapped}}  # fmt: skip
+    for n in LARGE:
+        given = made(n)
+        stock, run = call_of(STOCK, given), call_of(cudnn.FIXED_POINT, given)
+        for stage, changes in stages.items():
+            with caught(write, "without", shape=n, stage=stage):
+                kernel.FixedPoint = type("FixedPoint", (whole,), dict(changes))
+                kernel.main_kernel.cache_clear()
+                pairs = pairs_of(stock, run)
+                write("without", shape=n, stage=stage, ratio=interval([b / a for a, b in pairs]),
+                      ms=interval([b for _, b in pairs]), pairs=pairs)  # fmt: skip
+    kernel.FixedPoint = whole
+    kernel.main_kernel.cache_clear()
+
+
 class caught:
     """What is raised inside becomes a row with its traceback; the next thing is measured all the same."""
 
@@ -355,7 +385,7 @@ class caught:
 
 
 STEPS = {"first": first, "bits": bits, "process": process, "adversarial": adversarial, "accuracy": accuracy,
-         "fingerprint": fingerprint, "time": times, "parts": parts}  # fmt: skip
+         "fingerprint": fingerprint, "time": times, "parts": parts, "without": without}  # fmt: skip
 
 
 def main() -> None:
