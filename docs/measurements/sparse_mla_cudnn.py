@@ -5,8 +5,8 @@
 Steps: first (each spec once, with what ran), bits (hashes over repeats, beside a busy stream, from graph replay),
 process (the same hashes from a process of its own, on whichever GPU it is given), adversarial (a scale that the sample
 cannot guess), accuracy (relL2 to FP64), fingerprint (which rounding policy explains stock), time (interleaved A/B,
-with peak memory), parts and without (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object with its
-step; a step that fails leaves its traceback there, and the next one starts.
+with peak memory), parts and without (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object
+with its step; a step that fails leaves its traceback there, and the next one starts.
 """
 
 from __future__ import annotations
