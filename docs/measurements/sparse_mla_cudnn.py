@@ -177,7 +177,7 @@ def widest_flips(write: Write, n: Shape) -> None:
 
 def process(write: Write) -> None:
     """One hash an output: to be held beside `bits`, from another process or GPU (its row says which)."""
-    for n in FIVE:
+    for n in reversed(FIVE):
         given = made(n)
         for spec in DETERMINISTIC:
             with caught(write, "process", shape=n, spec=spec.name):
