@@ -56,6 +56,7 @@ FORMULAS = {
 FEW_BYTES = 2**27
 # A square FP32 product that keeps all multiprocessors busy for longer than a small kernel runs.
 BUSY = 4096
+DEVICE = "cuda"
 Write = Callable[..., None]
 Call = Callable[[], dict[str, Tensor]]
 
@@ -235,17 +236,24 @@ def tiled(given: dict[str, Any], exact: dict[str, Tensor], stock: dict[str, Tens
 
 
 def fingerprint(write: Write) -> None:
-    """Which of the oracle's policies explains stock's residual, as the accuracy law tells it."""
-    from numcheck.laws.accuracy import judge
+    """Which of the oracle's policies explains the residual; the oracle is read on the CPU."""
+    from numcheck.execute import execute
+    from numcheck.fingerprint import fingerprint as policies
+    from numcheck.laws.measured import saved_alone
     from numcheck.oracles.sparse_mla_cases import named
-    from numcheck.profile import QUICK
+    from numcheck.reading import Truth, read
+    from numcheck.sample import sample
 
-    for S_q, H, D, topk, regime in ((129, 64, 512, 64, "normal"), (33, 128, 576, 128, "mean4")):
+    for S_q, H, D, topk, regime in ((65, 64, 512, 64, "normal"), (33, 128, 576, 128, "mean4")):
         case = named(S_q, 256, H, D, D_V, topk, dtype="bf16", regime=regime, indices="holes", sink="none")
         for spec in cudnn.SPECS:
-            verdict = judge(spec.on("cuda"), case, QUICK.on("cuda"))
-            write("fingerprint", spec=spec.name, case=case.to_json(), status=verdict.status.name,
-                  why={name: o.why for name, o in verdict.outputs.items()}, figures=verdict.figures)  # fmt: skip
+            here, there = (sample(spec.oracle, case, device=device) for device in ("cpu", DEVICE))
+            run = execute(spec, there, device=DEVICE, saved=saved_alone(spec, there))
+            saved = {name: t.cpu().double() for name, t in run.saved.items()}
+            outputs = {name: t.cpu() for name, t in run.outputs.items()}
+            truth = read(spec.oracle, Truth(), here.exact(), saved)
+            found = policies(spec.oracle, spec.contract.policy(case), here, outputs, truth, saved)
+            write("fingerprint", spec=spec.name, case=case.to_json(), error=run.error, **found)
 
 
 def clocked(run: Call) -> float:
