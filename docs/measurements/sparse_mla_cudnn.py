@@ -52,8 +52,8 @@ FORMULAS = {
     "sparse_mla.cudnn_fixed_point": fixed_point_bytes,
     "sparse_mla.cudnn_sliced": sliced_bytes,
 }
-# Small enough that 1024 rows take several tiles.
-FEW_BYTES = 2**27
+# Small enough that 256 rows take several tiles: 132 slices of 64 rows are more than this.
+FEW_BYTES = 2**24
 # A square FP32 product that keeps all multiprocessors busy for longer than a small kernel runs.
 BUSY = 4096
 DEVICE = "cuda"
