@@ -10,14 +10,13 @@ from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.compare import words
 from numcheck.compare.kinds import Bits, Compared, Moved, Ratio
+from numcheck.verdict import Status
 
 # A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
 # of its own spreads apart is a change, as in every other gate (tolerance.md: 6 spreads).
 SPREADS = 6.0
 # Where a band has no spread to speak of: the factor that is allowed for the noise model itself (numcheck.pool).
 FACTOR = 1.1
-# What a status is worth: a step down is a loss.
-WORTH = {"PASS": 4, "ORDER_DEPENDENT": 3, "VACUOUS": 2, "UNAVAILABLE": 1, "": 1, "FAIL": 0, "ERROR": 0}
 CONFIDENCE = 0.95
 # Cases below which a ratio of times has no interval: a standard deviation of two figures says nothing.
 FEWEST = 3
@@ -79,7 +78,9 @@ def _outputs(pairs: Pairs) -> Iterator[Bits]:
 
 def _free(seen: Seen) -> set[str]:
     """Outputs whose bits depend on the order in this Case."""
-    return {name for by in seen.outputs.values() for name, status in by.items() if status == "ORDER_DEPENDENT"}
+    return {
+        name for by in seen.outputs.values() for name, status in by.items() if status == Status.ORDER_DEPENDENT.name
+    }
 
 
 def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
@@ -212,4 +213,6 @@ def _time(pairs: Pairs) -> Ratio | None:
 
 
 def _lost(before: str, after: str) -> bool:
-    return WORTH[after] < WORTH[before]
+    """A more severe status is a loss; not judged counts as UNAVAILABLE, an ERROR as FAIL."""
+    old, new = (min(Status[word] if word else Status.UNAVAILABLE, Status.FAIL) for word in (before, after))
+    return new > old
