@@ -282,8 +282,8 @@ ON_CUDA = CaseSpace(
 SPACE = CaseSpace(
     sizes={"S_q": (1, 257), "S_k": (1, 40), "H": (1, 4), "D": (1, 24), "D_v": (1, 16), "topk": (1, 65)},
     choices={
-        # The launch boundaries are drawn too, about one time in thirty.
-        "S_q": (*_SMALL * 16, 64, 129, 257),
+        # The launch boundaries are drawn too, about one time in fifty.
+        "S_q": (*_SMALL * 32, 64, 129, 257),
         "H": (1, 2, 3, 4),
         "D": (1, 2, 4, 8, 16, 24),
         "D_v": (1, 2, 4, 8, 16),
@@ -298,7 +298,7 @@ SPACE = CaseSpace(
         "H": (2, 3),
         "D": (16, 24),
         "D_v": (16,),
-        "topk": (3, 63, 65, 1),
+        "topk": (3, 65, 1),
         "dtype": ("fp32", "bf16", "fp16"),
         "regime": ("wide", "normal", "mean4"),
         "layout": ("contiguous", "strided"),

@@ -83,7 +83,18 @@ def _tally(counts: Counter[str]) -> str:
 
 
 def _notes(outcomes: Sequence[Row]) -> list[str]:
-    return [f"note: {row['law']}[{row['spec']}]: {note}" for row in outcomes for note in row["notes"]]
+    """Each note with its test; one that several tests share is said once, with the specs that it is about."""
+    tests: dict[str, list[Row]] = defaultdict(list)
+    for row in outcomes:
+        for note in row["notes"]:
+            tests[note].append(row)
+    return [f"note: {_about(noted)}: {note}" for note, noted in tests.items()]
+
+
+def _about(noted: Sequence[Row]) -> str:
+    if len(noted) == 1:
+        return f"{noted[0]['law']}[{noted[0]['spec']}]"
+    return f"{', '.join(dict.fromkeys(row['spec'] for row in noted))} ({len(noted)} tests)"
 
 
 def _ledger(outcomes: Sequence[Row]) -> list[str]:

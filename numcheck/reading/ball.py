@@ -176,7 +176,8 @@ def outward(radius: Tensor) -> Tensor:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL, structural
+    from numcheck.reading.elementary import structural
+    from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL
 
     plain = name.strip("_")
     plain = plain.removeprefix("r") if name in ("__radd__", "__rmul__") else plain

@@ -15,9 +15,10 @@ from torch import Tensor
 from numcheck.errors import Refused
 from numcheck.oracle import Oracle
 from numcheck.reading.ball import Ball
-from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL, structural
+from numcheck.reading.elementary import structural
+from numcheck.reading.enclosure import FUNCTIONS, STRUCTURAL
 from numcheck.reading.kinds import Radius, Truth
-from numcheck.reading.spreading import Spreading
+from numcheck.reading.spreading import HELD, Spreading
 from numcheck.ulp import unit_roundoff
 
 Gradients = dict[str, Any]
@@ -38,7 +39,7 @@ def autograd(oracle: Oracle, reading: Truth, exact: Mapping[str, Any]) -> Gradie
     if isinstance(reading, Spreading) and not all(("held", name, 0) in reading.shared for name in names):
         for name, ball in zip(names, _balls(gradient, tensors, unit_roundoff(reading.held)), strict=True):
             # No sum is named, so the disturbance in the accumulator's dtype is uniform over its whole worst case.
-            reading.shared["held", name, 0] = (None, 2 * ball.radius)
+            reading.shared["held", name, 0] = (None, 2 * HELD * ball.radius)
     return {name: reading.at(name, value) for name, value in zip(names, values, strict=True)}
 
 

@@ -26,10 +26,9 @@ class Draws:
     def uniform(self, like: Tensor) -> Tensor:
         """Uniform on (-1/2, 1/2), of the shape, dtype (FP32 or FP64) and device of `like`."""
         if like.device.type == "cpu":
-            numbers = torch.from_numpy(self._numpy.random(tuple(like.shape), np.float32))
-        else:
-            numbers = torch.rand(like.shape, generator=self._on(like.device), device=like.device)
-        return numbers.to(like.dtype).sub_(0.5)
+            return torch.from_numpy(self._numpy.random(tuple(like.shape), np.float32)).to(like.dtype).sub_(0.5)
+        numbers = torch.empty(like.shape, device=like.device)
+        return numbers.uniform_(-0.5, 0.5, generator=self._on(like.device)).to(like.dtype)
 
     def normal(self, like: Tensor) -> Tensor:
         """Normal, mean 0, variance 1, of the shape, dtype (FP32 or FP64) and device of `like`."""

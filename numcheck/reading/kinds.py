@@ -16,7 +16,7 @@ from numcheck.contract import Policy, Rounding
 from numcheck.errors import Refused
 from numcheck.reading.addends import Addends, Listed, Product, Scattered, added
 from numcheck.reading.ball import OUTWARD, Ball
-from numcheck.reading.enclosure import ball_of, known
+from numcheck.reading.elementary import ball_of, known
 from numcheck.reading.pieces import Pieces
 from numcheck.reading.tree import exact_in_any_order, growths, last
 from numcheck.ulp import format_of, unit_roundoff

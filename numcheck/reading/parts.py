@@ -17,7 +17,7 @@ from numcheck.oracle import Oracle
 from numcheck.reading.kinds import Radius, Truth
 from numcheck.reading.pieces import Pieces
 from numcheck.reading.slices import Given, rows_that_fit, sliced, upcast, whole_because
-from numcheck.reading.spreading import Emulation, Noise, Shared, Spreading
+from numcheck.reading.spreading import HELD, Emulation, Noise, Shared, Spreading
 from numcheck.reading.walk import walk
 from numcheck.reading.watch import unnamed
 
@@ -251,7 +251,7 @@ class _Readers:
 
 def _held(bare: Results) -> Shared:
     """Spreads for sums without a name: what the accumulators do to a result is drawn from its worst case."""
-    return {("held", name, 0): (None, 2 * radius) for name, radius in bare.items()}
+    return {("held", name, 0): (None, 2 * HELD * radius) for name, radius in bare.items()}
 
 
 def _joined(results: list[Results]) -> Results:

@@ -18,8 +18,8 @@ from numcheck.reading.tree import replay, replays, spread, tf32_step
 from numcheck.ulp import disturbance, round_to
 
 # A named point that does not round lower is a value held in the accumulator's dtype. Few kernels take more than
-# three roundings from one named point to the next, so noise there has the variance of three.
-HELD_ROUNDINGS = 3
+# three roundings from one named point to the next, so noise there has the variance of three: a width of so many ulps.
+HELD = 3**0.5
 
 Key = tuple[str, str, int]
 Shared = dict[Key, Spread]
@@ -66,9 +66,13 @@ class Spreading(Declared):
         return self._known("point", name, lambda: _some(disturbance(value, rounding.dtype, rounding.mode)))[1]
 
     def _holding(self, name: str, value: Tensor) -> Tensor | None:
-        """The ulp of each element in the dtype that it is held in; None for a sum, which has its own spread."""
+        """HELD ulps of each element in the dtype that it is held in; None for a sum, which has its own spread."""
         sure = value is self._fresh or self.held == "fp64"
-        return self._known("held", name, lambda: (None, None) if sure else _some(disturbance(value, self.held)))[1]
+
+        def found() -> Spread:
+            return (None, None) if sure else _some(disturbance(value, self.held).mul_(HELD))
+
+        return self._known("held", name, found)[1]
 
     def _uniform(self, step: Tensor) -> Tensor:
         """Uniform within half a step of zero."""
@@ -76,7 +80,7 @@ class Spreading(Declared):
 
     def _hold(self, name: str, value: Tensor) -> Tensor:
         step = self._holding(name, value)
-        return value if step is None else value + self._uniform(step) * HELD_ROUNDINGS**0.5
+        return value if step is None else value + self._uniform(step)
 
     def _spread_of_total(self, name: str, terms: Tensor, dim: Dims) -> Spread:
         """Mean and standard deviation of the error of the total called `name`."""
