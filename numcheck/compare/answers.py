@@ -17,6 +17,12 @@ def bits(kernels: Iterable[Compared]) -> Answer:
         for b in k.changed
     ]
     blind = tuple(f"{k.subject.name}: {k.incomparable}" for k in kernels if k.incomparable)
+    blind += tuple(
+        f"{k.subject.name}: {b.output} has no bits in {len(b.unhashed)} Cases that the base hashed"
+        for k in kernels
+        for b in k.bits
+        if b.unhashed
+    )
     if said:
         return Answer(question, "yes", (*said, "a new baseline needs a written reason: numcheck accept", *blind))
     if blind or not any(k.bits for k in kernels):

@@ -52,7 +52,9 @@ def kernel(then: Known, now: Known) -> Compared:
 
 def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Why bits and times of these two say nothing of each other, or ""."""
-    differ = [name for name in (*then, *(n for n in now if n not in then)) if then.get(name) != now.get(name)]
+    # A backend is the machine's matter where both name one; a kernel that no longer launches has changed itself.
+    names = [name for name in dict.fromkeys((*then, *now)) if name != "backend" or (name in then and name in now)]
+    differ = [name for name in names if then.get(name) != now.get(name)]
     if not differ:
         return ""
     said = ", ".join(f"{name} {then.get(name, 'unknown')} against {now.get(name, 'unknown')}" for name in differ)
@@ -62,18 +64,34 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _outputs(pairs: Pairs) -> Iterator[Bits]:
     same: dict[str, int] = {}
     changed: dict[str, list[Case]] = {}
+    unhashed: dict[str, list[Case]] = {}
     free: set[str] = set()
     for then, now in pairs:
         free |= _free(then) | _free(now)
-        for output, equal in _hashes(then, now).items():
+        found = _hashes(then, now)
+        for output, equal in found.items():
             same[output] = same.get(output, 0) + equal
             if not equal:
                 changed.setdefault(output, []).append(now.case)
-    for output in dict.fromkeys((*same, *changed)):
+        for output in _missed(then, now):
+            if output not in found:
+                unhashed.setdefault(output, []).append(now.case)
+    for output in dict.fromkeys((*same, *unhashed)):
         if output in free:
             yield Bits(output, free=True)
         else:
-            yield Bits(output, same[output], tuple(sorted(changed.get(output, ()), key=lambda case: case.elements)))
+            otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
+            yield Bits(output, same.get(output, 0), otherwise, lost)
+
+
+def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:
+    return tuple(sorted(cases, key=lambda case: case.elements))
+
+
+def _missed(then: Seen, now: Seen) -> Iterator[str]:
+    """Outputs that a law hashed then, and did not although it judged the Case now: a run that broke has no bits."""
+    hashed = dict.fromkeys(output for law, by in then.hashes.items() if law in now.status for output in by)
+    return (output for output in hashed if not any(output in by for by in now.hashes.values()))
 
 
 def _free(seen: Seen) -> set[str]:

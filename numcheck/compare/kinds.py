@@ -11,12 +11,13 @@ from numcheck.case import Case
 
 @dataclass(frozen=True)
 class Bits:
-    """One output over the Cases of both sides. changed: those whose hashes differ; any: compared nowhere, since its
-    order is free."""
+    """One output over the Cases of both sides. changed: those whose hashes differ; unhashed: those of which the head
+    judged what the base hashed, and has no hash; free: compared nowhere, since its order is."""
 
     output: str
     same: int = 0
     changed: tuple[Case, ...] = ()
+    unhashed: tuple[Case, ...] = ()
     free: bool = False
 
 
@@ -96,7 +97,8 @@ class Compared:
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to say."""
-        return not (self.changed or self.moved or self.vanished or self.incomparable)
+        unknown = any(b.unhashed for b in self.bits)
+        return not (self.changed or unknown or self.moved or self.vanished or self.incomparable)
 
 
 @dataclass(frozen=True)

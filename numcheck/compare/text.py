@@ -36,6 +36,9 @@ def _kernel(kernel: Compared) -> Iterator[str]:
     for bits in kernel.changed:
         yield f"{bits.output}: other bits in {len(bits.changed)} of {bits.same + len(bits.changed)} Cases, the smallest"
         yield f"  {bits.changed[0].line()}"
+    for bits in (b for b in kernel.bits if b.unhashed):
+        yield f"{bits.output}: no bits in {len(bits.unhashed)} Cases that the base hashed, the smallest"
+        yield f"  {bits.unhashed[0].line()}"
     for heading in HEADINGS:
         moved: tuple[Moved, ...] = getattr(kernel, heading)
         yield from _cut([f"{m.what}: {m.before}, now {m.after}{_where(m, cases)}" for m, cases in grouped(moved)])
@@ -78,7 +81,13 @@ def _kernel_json(kernel: Compared) -> dict[str, Any]:
         "specs": kernel.subject.kernel.specs,
         "device": kernel.subject.place.name,
         "bits": [
-            {"output": b.output, "same": b.same, "free": b.free, "changed": [c.to_json() for c in b.changed]}
+            {
+                "output": b.output,
+                "same": b.same,
+                "free": b.free,
+                "changed": [case.to_json() for case in b.changed],
+                "unhashed": [case.to_json() for case in b.unhashed],
+            }
             for b in kernel.bits
         ],
         **{name: [_moved_json(m) for m in getattr(kernel, name)] for name in HEADINGS},

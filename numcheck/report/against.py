@@ -47,6 +47,7 @@ class ChangedBits:
     output: str
     told: str
     changed: int
+    unhashed: int
     cases: list[Link]
 
 
@@ -154,16 +155,17 @@ def _bits(bits: Bits, base: Known, head: Known) -> ChangedBits:
         told = f"changed in {len(bits.changed)} of {count(shared, 'Case')}"
     else:
         told = f"the same in {count(shared, 'Case')}"
-    links = [
-        _link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in bits.changed[:CASES]
-    ]
-    return ChangedBits(bits.output, told, len(bits.changed), links)
+    if bits.unhashed:
+        told += f"; none to compare in {len(bits.unhashed)}, where the head has no hash"
+    shown = (bits.changed or bits.unhashed)[:CASES]
+    links = [_link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in shown]
+    return ChangedBits(bits.output, told, len(bits.changed), len(bits.unhashed), links)
 
 
 def _law(output: str, then: Seen, now: Seen) -> str:
-    """The first law under which the bits of `output` are otherwise."""
-    for law in sorted(then.hashes.keys() & now.hashes.keys(), key=law_order):
-        if then.hashes[law].get(output) != now.hashes[law].get(output):
+    """The first law under which the bits of `output` are otherwise, or are missing."""
+    for law in sorted(then.hashes.keys() & now.status.keys(), key=law_order):
+        if then.hashes[law].get(output) != now.hashes.get(law, {}).get(output):
             return law
     return ""
 

@@ -243,3 +243,33 @@ def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
     found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     assert "out: other bits in 3 of 3 Cases" in as_text(found)
     assert as_json(found)["kernels"][0]["bits"][0]["changed"][0]["sizes"]["D"] == 31
+
+
+def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> None:
+    """A kernel that no longer runs in some Case gives nothing to hash there."""
+
+    def dead(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={}) if case["D"] == 257 else v
+
+    found = changed(tmp_path, dead)
+    assert words(found) == ["unknown", "no", "nothing"]
+    assert "k on CPU: out has no bits in 1 Cases that the base hashed" in found.answers[0].sentences
+    assert not found.kernels[0].quiet
+    assert [(b.output, b.same, len(b.unhashed)) for b in found.kernels[0].bits] == [("out", 2, 1), ("d_x", 2, 1)]
+    assert "out: no bits in 1 Cases" in as_text(found)
+
+
+def test_a_kernel_that_no_longer_launches_is_compared(tmp_path: Path) -> None:
+    """Its machine is the same: that it ran without a backend is what changed."""
+
+    def host(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={**v.hashes, "out": "0" * 16})
+
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", host)
+    (key, known), = base.kernels.items()  # fmt: skip
+    base = replace(base, kernels={key: replace(known, machine={**known.machine, "backend": "interpreter"})})
+    (key, known), = head.kernels.items()  # fmt: skip
+    without = {name: fact for name, fact in known.machine.items() if name != "backend"}
+    assert words(compare(base, replace(head, kernels={key: replace(known, machine=without)})))[0] == "yes"
+    device = {**known.machine, "backend": "device"}
+    assert words(compare(base, replace(head, kernels={key: replace(known, machine=device)})))[0] == "unknown"
