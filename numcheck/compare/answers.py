@@ -16,7 +16,7 @@ def bits(kernels: Iterable[Compared]) -> Answer:
         for k in kernels
         for b in k.changed
     ]
-    blind = tuple(f"{k.subject.name}: {k.incomparable}" for k in kernels if k.incomparable)
+    blind = tuple(_blind(kernels))
     blind += tuple(
         f"{k.subject.name}: {b.output} has no bits in {len(b.unhashed)} Cases that the base hashed"
         for k in kernels
@@ -30,8 +30,19 @@ def bits(kernels: Iterable[Compared]) -> Answer:
     return Answer(question, "no")
 
 
+def _blind(kernels: Iterable[Compared]) -> Iterator[str]:
+    """Why bits are not compared, each reason once."""
+    names: dict[str, list[str]] = {}
+    for k in kernels:
+        if k.incomparable:
+            names.setdefault(k.incomparable, []).append(k.subject.name)
+    for reason, found in names.items():
+        yield f"{found[0] if len(found) == 1 else f'{len(found)} kernels'}: {reason}"
+
+
 def fell(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
     """A kernel that is gone is a loss, but not where nothing ran on its device: that is for the third answer."""
+    kernels = tuple(kernels)
     places = {known.subject.place for known in head.kernels.values() if known.cases}
     said = [f"{s.name} is no longer judged" for s in gone if s.place in places]
     for k in kernels:
@@ -39,7 +50,14 @@ def fell(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -
         said += [f"{name}: {m.what}: {m.before}, now {m.after}" for m in _telling(k.losses)]
         if k.vanished:
             said.append(f"{name}: {len(k.vanished)} named Case(s) no longer run")
-    return Answer("Did accuracy or coverage fall?", "yes" if said else "no", tuple(said))
+    word = "yes" if said else "no"
+    # Not a fall by itself, but what every verdict rests on.
+    said += [f"{k.subject.name} promises otherwise: {_whats(k.contract)}" for k in kernels if k.contract]
+    return Answer("Did accuracy or coverage fall?", word, tuple(said))
+
+
+def _whats(moved: Iterable[Moved]) -> str:
+    return ", ".join(m.what for m in moved)
 
 
 def _telling(losses: Iterable[Moved]) -> Iterator[Moved]:

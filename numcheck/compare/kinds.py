@@ -34,13 +34,13 @@ class Moved:
 
 
 def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
-    """What moved alike in several Cases, told once: the first of each kind, and how many there are."""
+    """What moved alike in several Cases, told once: of each kind the first, a loss before others, and how many."""
     found: dict[tuple[str, str, str, bool], list[Moved]] = {}
     for one in moved:
         # A status is a word that repeats, a figure is not.
         ends = (one.before, one.after) if one.before.isupper() and one.after.isupper() else ("", "")
         found.setdefault((one.what, *ends, one.case is None), []).append(one)
-    return [(alike[0], len(alike)) for alike in found.values()]
+    return [(next((m for m in alike if m.loss), alike[0]), len(alike)) for alike in found.values()]
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Compared:
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to say."""
+        """Whether nothing moved, as far as it could be compared."""
         unknown = any(b.unhashed for b in self.bits)
-        return not (self.changed or unknown or self.moved or self.vanished or self.incomparable)
+        return not (self.changed or unknown or self.moved or self.vanished)
 
 
 @dataclass(frozen=True)

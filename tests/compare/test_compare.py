@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from numcheck.baseline import Baseline, load, narrowed, of, text
+from numcheck.baseline import Baseline, Known, load, narrowed, of, text
 from numcheck.case import Case
-from numcheck.compare import Comparison, compare
+from numcheck.compare import Comparison, compare, grouped
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
 from numcheck.evidence import Evidence
 from numcheck.gate import Gate
 from numcheck.record import Writer, read
+from numcheck.report import render_markdown
 from numcheck.verdict import OutputVerdict, Status, Verdict
 from tests.report import scene
 
@@ -142,16 +143,22 @@ def test_a_loosened_limit_is_a_loss_and_a_tightened_one_is_only_said(tmp_path: P
         return replace(v, gates=tuple(replace(g, limit=1.2) if g.kind == "ceiling" else g for g in v.gates))
 
     base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", limits)
-    (moved,) = compare(base, head).kernels[0].limits
-    assert (moved.what, moved.loss) == ("limit of ceiling of out under accuracy", True)
-    (moved,) = compare(head, base).kernels[0].limits
-    assert not moved.loss
+    ((moved, cases),) = grouped(compare(base, head).kernels[0].limits)
+    assert (moved.what, moved.loss, cases) == ("limit of ceiling of out under accuracy", True, len(CASES))
+    assert not any(moved.loss for moved in compare(head, base).kernels[0].limits)
 
 
 def test_a_contract_that_moved_is_shown_with_both_sides(tmp_path: Path) -> None:
     found = changed(tmp_path, contract={**CONTRACT, "order (bf16)": "out any"})
     (moved,) = found.kernels[0].contract
     assert (moved.what, moved.before, moved.after) == ("order (bf16)", "out fixed", "out any")
+    # A promise that is weaker is a fall; any other line is said on the first screen all the same.
+    assert words(found)[1] == "yes"
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "a.jsonl").unlink()
+    found = changed(tmp_path, contract={**CONTRACT, "order (bf16)": "out single", "roundings (bf16)": "none"})
+    assert words(found)[1] == "no"
+    assert found.answers[1].sentences == ("k on CPU promises otherwise: roundings (bf16), order (bf16)",)
 
 
 def test_more_memory_is_a_loss(tmp_path: Path) -> None:
@@ -183,6 +190,21 @@ def test_a_new_skip_is_a_fall_of_coverage_and_is_listed_as_not_run(tmp_path: Pat
     assert "needs a GPU" in " ".join(found.answers[2].sentences)
 
 
+def test_a_kernel_that_cannot_run_at_all_is_told_once_and_has_no_bits_to_compare(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", cases=(), unavailable="")
+    (key, known), = base.kernels.items()  # fmt: skip
+    gone = Known(known.subject, skipped=dict.fromkeys(known.laws, "needs a GPU"))
+    found = compare(base, replace(head, kernels={key: gone}))
+    assert words(found) == ["unknown", "yes", "something"]
+    assert [(m.what, m.before, m.after) for m in found.kernels[0].losses] == [
+        (law, "PASS", "could not run: needs a GPU") for law in known.laws
+    ]
+    assert found.kernels[0].incomparable == ""
+    back = compare(replace(head, kernels={key: gone}), base)
+    assert words(back) == ["unknown", "no", "nothing"]
+    assert {m.what for m in back.kernels[0].skips} == set(known.laws)
+
+
 def test_bits_from_other_versions_are_not_compared_and_that_is_said(tmp_path: Path) -> None:
     base = records(tmp_path / "a.jsonl")
     (key, known), = base.kernels.items()  # fmt: skip
@@ -198,6 +220,14 @@ def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
     assert time is not None
     assert time.clear
     assert time.low <= 1.5 <= time.high < 1.51
+
+
+def test_a_kernel_of_which_only_the_time_moved_is_told_where_times_are(tmp_path: Path) -> None:
+    found = changed(tmp_path, seconds=1.5)
+    assert found.kernels[0].quiet
+    assert "k on CPU 1.50 [1.50 to 1.50]" in as_text(found)
+    head = read(tmp_path / "b.jsonl")
+    assert "| k on CPU | 1.5 | 1.5 to 1.5 | 9 |" in render_markdown(head, load(tmp_path / "a.jsonl"))
 
 
 def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
