@@ -17,9 +17,10 @@ from numcheck.errors import BadRecords
 from numcheck.evidence import Evidence
 from numcheck.gate import Gate
 from numcheck.record import Writer, read
-from numcheck.report import render_markdown
+from numcheck.report import render_html, render_markdown
 from numcheck.verdict import OutputVerdict, Status, Verdict
 from tests.report import scene
+from tests.report.tree import parse
 
 CASES = tuple(Case.of(S=1, H=1, D=d, seed=d) for d in (31, 257, 2053))
 CONTRACT = {"roundings (bf16)": "out bf16", "order (bf16)": "out fixed"}
@@ -181,7 +182,9 @@ def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device
     other = records(tmp_path / "b.jsonl", spec="other")
     assert words(compare(base, other))[1] == "yes"
     gpu = records(tmp_path / "c.jsonl", device="cuda")
-    assert words(compare(base, gpu)) == ["unknown", "no", "something"]
+    apart = compare(base, gpu)
+    assert words(apart) == ["unknown", "unknown", "something"]
+    assert apart.answers[0].sentences[0].startswith("the base ran on CPU, the head on NVIDIA H200: ")
 
 
 def test_a_new_skip_is_a_fall_of_coverage_and_is_listed_as_not_run(tmp_path: Path) -> None:
@@ -303,3 +306,12 @@ def test_a_kernel_that_no_longer_launches_is_compared(tmp_path: Path) -> None:
     assert words(compare(base, replace(head, kernels={key: replace(known, machine=without)})))[0] == "yes"
     device = {**known.machine, "backend": "device"}
     assert words(compare(base, replace(head, kernels={key: replace(known, machine=device)})))[0] == "unknown"
+
+
+def test_a_kernel_that_can_no_longer_run_has_a_card_that_says_so(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", cases=(), unavailable="accuracy")
+    page = parse(render_html(read(tmp_path / "b.jsonl"), base))
+    (card,) = page.all("article", cls="moved-card")
+    assert "could not run: needs a GPU" in card.one("table", cls="changes").text
+    assert [a for a in page.one("section", id="answers").all("a") if a.attrs["href"] == f"#{card.attrs['id']}"]
