@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -32,10 +33,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Link:
-    """A Case in words, how its inputs are made, and the key by which the page finds it (law, Case)."""
+    """A Case in words, how its inputs are made, the Case, and what the page finds it by: its line and the law."""
 
     text: str
     made: str
+    case: Mapping[str, Any]
     line: str
     law: str = ""
 
@@ -179,4 +181,4 @@ def _changes(group: str, moved: Iterable[Moved]) -> list[Change]:
 
 def _link(case: Case, law: str = "") -> Link:
     plain = case.to_json()
-    return Link(short(plain), made(plain), case.line(), law)
+    return Link(short(plain), made(plain), plain, case.line(), law)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -315,3 +317,14 @@ def test_a_kernel_that_can_no_longer_run_has_a_card_that_says_so(tmp_path: Path)
     (card,) = page.all("article", cls="moved-card")
     assert "could not run: needs a GPU" in card.one("table", cls="changes").text
     assert [a for a in page.one("section", id="answers").all("a") if a.attrs["href"] == f"#{card.attrs['id']}"]
+
+
+def test_every_replay_line_of_a_comparison_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
+    page = parse(render_html(read(tmp_path / "b.jsonl"), base))
+    lines = [code.text for code in page.one("section", cls="against").all("code")]
+    assert len(lines) == len(CASES)
+    typed = [shlex.split(line) for line in lines]
+    assert {tuple(words[:2]) for words in typed} == {("numcheck", "replay")}
+    assert {Case.from_json(json.loads(words[-1])) for words in typed} == set(CASES)
