@@ -19,7 +19,11 @@ def of(records: Records) -> Baseline:
     gathered: dict[Subject, _Gathering] = {}
 
     def at(kernel: Kernel, place: Place) -> _Gathering:
-        return gathered.setdefault(Subject(kernel, place), _Gathering())
+        # Not setdefault, which makes a new one for each of ten thousand rows.
+        subject = Subject(kernel, place)
+        if subject not in gathered:
+            gathered[subject] = _Gathering()
+        return gathered[subject]
 
     for judged in chosen.cases:
         at(judged.kernel, judged.place).case(judged, chosen.environments)
