@@ -11,9 +11,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from numcheck.verdict import Status
+
 VERSION = 1
 PHASES = ("regression", "grid", "draw", "shrink", "replay")
-STATUSES = ("PASS", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "FAIL", "ERROR")
+STATUSES = tuple(status.name for status in Status)
 # How a broken kernel was made, and how it fared.
 MADE = ("declared", "mutant")
 SCORES = ("KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE")

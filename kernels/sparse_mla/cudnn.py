@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.sparse_mla import cudnn_contracts, cudnn_fixed_point, cudnn_stock
+from kernels.sparse_mla import cudnn_contracts, cudnn_fixed_point, cudnn_sliced, cudnn_stock
 from numcheck import KernelSpec
 from numcheck.oracles import sparse_mla as oracle
 
@@ -28,4 +28,15 @@ FIXED_POINT = KernelSpec(
     doc="cuDNN's SM90 backward with d_kv scattered as integers, a proof on the device, a second pass where it fails",
 )
 
-SPECS: tuple[KernelSpec, ...] = (STOCK, FIXED_POINT)
+SLICED = KernelSpec(
+    "sparse_mla.cudnn_sliced",
+    oracle,
+    vjp=cudnn_sliced.vjp,
+    contract=cudnn_contracts.SLICED,
+    must_run=("*cudnn_sliced_kernel*Sliced*", "*sparse_mla_add_slices*"),
+    capability=cudnn_sliced.capability,
+    writers=cudnn_contracts.writers,
+    doc="cuDNN's SM90 backward, each CTA in flight adding to sums of its own, which are then added in order",
+)
+
+SPECS: tuple[KernelSpec, ...] = (STOCK, FIXED_POINT, SLICED)

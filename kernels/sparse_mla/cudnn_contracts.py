@@ -9,7 +9,7 @@ import torch
 
 from kernels.sparse_mla.contracts import PRODUCTS, tensor_cores
 from kernels.sparse_mla.cudnn_arguments import DTYPES, legal
-from kernels.sparse_mla.cudnn_workspace import fixed_point_workspace, stock_workspace
+from kernels.sparse_mla.cudnn_workspace import fixed_point_workspace, sliced_workspace, stock_workspace
 from numcheck import Case, Contract
 from numcheck.oracles.sparse_mla_cases import has_lengths, indices, lengths, live
 
@@ -45,3 +45,4 @@ STOCK = Contract(
 FIXED_POINT = replace(
     STOCK, order={"d_q": "single", "d_kv": "fixed", "d_sink": "fixed"}, workspace=fixed_point_workspace
 )
+SLICED = replace(FIXED_POINT, workspace=sliced_workspace)

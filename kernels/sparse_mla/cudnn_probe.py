@@ -26,6 +26,7 @@ FOLDER = "cudnn.deepseek_sparse_attention.sparse_attention_backward"
 API, INTERFACE, KERNEL = f"{FOLDER}.api", f"{FOLDER}._interface_sm90", f"{FOLDER}.dsa_bwd_sm90"
 MAIN = "FlashAttentionDSABackwardSm90"
 PREPROCESS = "_FlashAttentionDSABackwardPreprocessSm90"
+POSTPROCESS = "_FlashAttentionDSABackwardPostprocessSm90"
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,11 @@ SUBCLASSED = (
         f"{PREPROCESS}.__call__",
         "mO mdO mdPsum mLSE mLSElog2 mAttnSink mdSink mdQaccum mCuSeqlensQ mSeqUsedQ stream",
     ),
+)
+SLICED = (
+    *SUBCLASSED,
+    _needed(KERNEL, f"{POSTPROCESS}.__init__", "dtype hdim_chunk tile_n head_dim num_threads N_hdim_chunks"),
+    _needed(KERNEL, f"{POSTPROCESS}.__call__", "mdKVaccum mdKV seqlen_k stream"),
 )
 # Who calls the scatter, and for which 64-column chunks of d_kv, in the order of the source: with 576 columns 7 and 8
 # come last, with 512 only 7. A subclass that keeps something from one chunk to the next relies on it.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
+
 from kernels.sparse_mla.arguments import Sizes
 from kernels.sparse_mla.cudnn_tables import WORDS
 from numcheck import Case
@@ -74,3 +78,52 @@ def fixed_point_workspace(case: Case) -> int:
     """`fixed_point_bytes` of a Case; nothing where nothing is launched."""
     n = sizes_of(case)
     return 0 if n.empty else fixed_point_bytes(n, case.fact("sink", "none") != "none")
+
+
+# Bytes of slices at most: all 132 of an H200 in one tile at the deployed S_k 16384, with 576 features too.
+SLICED_BYTES = 5 * 2**30
+# Of an H200, for a formula that is read where no GPU is.
+MULTIPROCESSORS = 132
+
+
+class Slicing(NamedTuple):
+    """How `cudnn_sliced` cuts a call: queries a launch, its CTAs (each a slice), KV rows of one tile, and tiles."""
+
+    queries: int
+    slices: int
+    rows: int
+    tiles: int
+
+
+def slicing(n: Sizes, multiprocessors: int) -> Slicing:
+    """As many CTAs a launch as run at once, one a multiprocessor, and whole queries; tiles within SLICED_BYTES."""
+    queries = min(n.S_q, max(1, multiprocessors // head_tiles(n)))
+    slices = queries * head_tiles(n)
+    most = max(ROWS, SLICED_BYTES // (slices * n.D * FP32) // ROWS * ROWS)
+    rows = min(padded_rows(n), most)
+    return Slicing(queries, slices, rows, -(-padded_rows(n) // rows))
+
+
+def multiprocessors() -> int:
+    """Of the current GPU, or of an H200 where there is none."""
+    if not torch.cuda.is_available():
+        return MULTIPROCESSORS
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+
+
+def sliced_scratch(n: Sizes, cut: Slicing) -> int:
+    """D and the base-2 L, FP32 [S_q, H]; the slices, FP32; with several tiles also the slots of one, int32."""
+    statistic = _up(n.S_q, ROWS) * n.H
+    slots = cut.queries * (_up(n.topk, 4) + 4) if cut.tiles > 1 else 0
+    return FP32 * (2 * statistic + cut.slices * cut.rows * n.D + slots)
+
+
+def sliced_bytes(n: Sizes, has_sink: bool) -> int:
+    """The scratch; without a sink also one of -inf."""
+    return sliced_scratch(n, slicing(n, multiprocessors())) + (0 if has_sink else FP32 * n.H)
+
+
+def sliced_workspace(case: Case) -> int:
+    """`sliced_bytes` of a Case; nothing where nothing is launched."""
+    n = sizes_of(case)
+    return 0 if n.empty else sliced_bytes(n, case.fact("sink", "none") != "none")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +12,8 @@ from torch import Tensor
 
 from kernels.sparse_mla import EAGER, SPECS, atomic, eager
 from kernels.sparse_mla.arguments import vjp_sizes
-from kernels.sparse_mla.faulty_kernels import sparse_mla_lost_updates
+from kernels.sparse_mla.cudnn_sliced_sums import WORDS, sparse_mla_add_slices
+from kernels.sparse_mla.faulty_kernels import sparse_mla_lost_updates, sparse_mla_scatter_slices
 from kernels.sparse_mla.halves import Backward
 from kernels.sparse_mla.tiles import padded
 from numcheck import Fault, KernelSpec
@@ -21,6 +24,8 @@ ATOMIC = _NAMED["sparse_mla.triton_atomic"]
 
 Tensors = dict[str, Tensor]
 LOG2E = math.log2(math.e)
+# CTAs of a launch of the sliced twin; the deployed kernel's number is that of multiprocessors.
+CTAS = 4
 
 
 def duplicates_counted_once(topk_idxs: Tensor, **given: Any) -> Tensors:
@@ -173,6 +178,55 @@ def deaf_to_determinism(value_dim: int, d_kv_dtype: str = "data", **given: Any) 
     return atomic.added_by_atomics(Backward.of(value_dim=value_dim, d_kv_dtype=d_kv_dtype, **given))
 
 
+def whole_cta(cta: int, tiles: int) -> int:
+    """`cudnn_sliced`'s own map: no two CTAs of a launch share a slice."""
+    return cta
+
+
+def _kept(kept: list[tuple[Tensor, Tensor]], sums: Tensor, shares: Tensor, rows: Tensor) -> None:
+    kept.append((shares.clone(), rows.clone()))
+
+
+def sliced(
+    q: Tensor, kv: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, sink: Tensor | None = None,
+    *, owner: Callable[[int, int], int] = whole_cta, **given: Any,
+) -> Tensors:  # fmt: skip
+    """`cudnn_sliced` on any device, by torch and a Triton scatter, a tile of heads being one head.
+
+    owner(CTA of a launch, tiles of a query) -> the slice that it adds to.
+    """
+    gradients = eager.vjp(q=q, kv=kv, out=out, lse=lse, d_out=d_out, sink=sink, **given)
+    n_q, tiles, D = q.shape
+    topk, n_k = given["topk_idxs"].shape[1], len(kv)
+    if 0 in (n_q, tiles, topk, n_k):
+        return gradients
+    shares = torch.empty((n_q, tiles, topk, D), dtype=torch.float32, device=q.device)
+    rows = torch.empty((n_q, topk), dtype=torch.int64, device=q.device)
+    for h in range(tiles):
+        kept: list[tuple[Tensor, Tensor]] = []
+        some: dict[str, Any] = {"q": q, "out": out, "lse": lse, "d_out": d_out}
+        some = {name: t[:, h : h + 1] for name, t in some.items()} | {"sink": None if sink is None else sink[h : h + 1]}
+        eager.vjp(kv=kv, add=partial(_kept, kept), **some, **given)
+        shares[:, h] = torch.cat([s for s, _ in kept]).view(n_q, topk, D)
+        rows[:] = torch.cat([r for _, r in kept]).view(n_q, topk)
+    queries = max(1, CTAS // tiles)
+    slices = queries * tiles
+    owners = torch.tensor([owner(cta, tiles) for cta in range(slices)], dtype=torch.int32, device=q.device)
+    words = torch.zeros((slices, n_k, D), dtype=torch.float32, device=q.device)
+    for first in range(0, n_q, queries):
+        ctas = min(queries, n_q - first) * tiles
+        sparse_mla_scatter_slices[(ctas,)](
+            shares, rows, owners, words, first, tiles, topk, n_k, D, SLOTS=16, WIDTH=padded(D)
+        )
+    sparse_mla_add_slices[(-(-n_k * D // WORDS.value),)](words, n_k * D, slices)
+    return gradients | {"d_kv": words[0].to(gradients["d_kv"].dtype)}
+
+
+def slices_shared_by_head_tiles(**given: Any) -> Tensors:
+    """A slice for each query in flight: with two tiles of heads (128 heads on Hopper) two CTAs add to one."""
+    return sliced(owner=lambda cta, tiles: cta // tiles, **given)
+
+
 def _fault(function: Any, law: str, source: str, honest: KernelSpec = EAGER, **changes: Any) -> Fault:
     """The honest spec with `function` as its forward, or as its vjp where it returns gradients."""
     name = f"sparse_mla.fault.{function.__name__}"
@@ -190,6 +244,7 @@ _BACKWARDS = (
     one_hot_product,
     lost_updates,
     deaf_to_determinism,
+    slices_shared_by_head_tiles,
 )
 _THREAD = "xtuner pull request on deterministic DSA backward"
 _CLAIM = Fault(
@@ -198,6 +253,13 @@ _CLAIM = Fault(
     "Float atomics that promise a fixed order of d_kv.",
     _THREAD,
     ATOMIC,
+)
+
+SLICED = EAGER.but(
+    name="sparse_mla.sliced_twin",
+    vjp=sliced,
+    must_run=(sparse_mla_scatter_slices, sparse_mla_add_slices),
+    capability=ATOMIC.capability,
 )
 
 FAULTS: tuple[Fault, ...] = (
@@ -218,6 +280,7 @@ FAULTS: tuple[Fault, ...] = (
     _fault(sink_share_in_base_2, "edges", "cudnn-frontend 940, 1048, 926"),
     _fault(strides_ignored, "invariance", "FlagGems 1082"),
     _fault(lost_updates, "bitwise", "load, add, store for an atomic", ATOMIC, must_run=(sparse_mla_lost_updates,)),
+    _fault(slices_shared_by_head_tiles, "bitwise", f"{_THREAD}: slices by query, shared at 128 heads", SLICED),
     _CLAIM,
     _fault(silent_fallback, "evidence", f"{_THREAD}: a slower implementation instead of an error", FORWARD),
     _fault(deaf_to_determinism, "evidence", f"{_THREAD}: the stock kernel under XTUNER_DETERMINISTIC", ATOMIC),

@@ -9,17 +9,21 @@ from numcheck.baseline.known import Baseline, Figure, GateKey, Known, Seen, Subj
 from numcheck.case import Case
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.selection import Judged, Kernel, Place, select
+from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import Status, together, worst
 
 
-def of(records: Records) -> Baseline:
-    """What `records` say, by the rows that count (`numcheck.selection`)."""
-    chosen = select(records)
+def of(records: Records, chosen: Selection | None = None) -> Baseline:
+    """What `records` say, by the rows that count; chosen: those rows, where they are known already."""
+    chosen = chosen or select(records)
     gathered: dict[Subject, _Gathering] = {}
 
     def at(kernel: Kernel, place: Place) -> _Gathering:
-        return gathered.setdefault(Subject(kernel, place), _Gathering())
+        # Not setdefault, which makes a new one for each of ten thousand rows.
+        subject = Subject(kernel, place)
+        if subject not in gathered:
+            gathered[subject] = _Gathering()
+        return gathered[subject]
 
     for judged in chosen.cases:
         at(judged.kernel, judged.place).case(judged, chosen.environments)

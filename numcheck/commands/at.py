@@ -17,8 +17,8 @@ from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
 from numcheck.record import read
+from numcheck.verdict import Status
 
-BROKEN = ("FAIL", "ERROR")
 Command = Callable[[argparse.Namespace], list[str]]
 
 
@@ -100,9 +100,9 @@ def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
     for key, known in now.kernels.items():
         for law, status in known.laws.items():
             before = then.kernels[key].laws.get(law, "") if key in then.kernels else ""
-            if status in BROKEN:
+            if not Status[status].held:
                 broken.append(f"{known.subject.name} under {law}: {before or 'not judged'} at {rev}, {status} here")
-            elif before in BROKEN:
+            elif before and not Status[before].held:
                 fixed.append(f"{known.subject.name} under {law}: {before} at {rev}, {status} here")
     print("\n".join(["", *(f"fixed: {line}" for line in fixed), *(f"does not hold: {line}" for line in broken)]))
     if not fixed and not broken:

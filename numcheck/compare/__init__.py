@@ -20,5 +20,9 @@ def compare(base: Baseline, head: Baseline) -> Comparison:
     kernels = tuple(kernel(base.kernels[key], head.kernels[key]) for key in shared)
     added = tuple(k.subject for key, k in head.kernels.items() if key not in base.kernels)
     gone = tuple(k.subject for key, k in base.kernels.items() if key not in head.kernels)
-    said = (answers.bits(kernels), answers.fell(head, kernels, gone), answers.not_run(head, kernels, gone))
+    said = (
+        answers.bits(base, head, kernels),
+        answers.fell(base, head, kernels, gone),
+        answers.not_run(head, kernels, gone),
+    )
     return Comparison(base, head, kernels, added, gone, said)

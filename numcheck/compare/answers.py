@@ -8,7 +8,7 @@ from numcheck.baseline import Baseline, Subject
 from numcheck.compare.kinds import Answer, Compared, Moved
 
 
-def bits(kernels: Iterable[Compared]) -> Answer:
+def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
     question = "Did bits change?"
     kernels = tuple(kernels)
     said = [
@@ -16,16 +16,46 @@ def bits(kernels: Iterable[Compared]) -> Answer:
         for k in kernels
         for b in k.changed
     ]
-    blind = tuple(f"{k.subject.name}: {k.incomparable}" for k in kernels if k.incomparable)
+    blind = tuple(_blind(kernels))
+    blind += tuple(
+        f"{k.subject.name}: {b.output} has no bits in {len(b.unhashed)} Cases that the base hashed"
+        for k in kernels
+        for b in k.bits
+        if b.unhashed
+    )
     if said:
         return Answer(question, "yes", (*said, "a new baseline needs a written reason: numcheck accept", *blind))
     if blind or not any(k.bits for k in kernels):
-        return Answer(question, "unknown", blind or ("no Case was hashed on both sides",))
+        return Answer(
+            question, "unknown", blind or (_apart(base, head, kernels) or "no Case was hashed on both sides",)
+        )
     return Answer(question, "no")
 
 
-def fell(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
+def _apart(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> str:
+    """Why nothing is compared at all, or ""."""
+    if list(kernels):
+        return ""
+    ran = [sorted({k.subject.place.name for k in side.kernels.values() if k.cases}) for side in (base, head)]
+    if ran[0] and ran[1] and not set(ran[0]) & set(ran[1]):
+        places = f"the base ran on {', '.join(ran[0])}, the head on {', '.join(ran[1])}"
+        return f"{places}: what one device gives says nothing of another"
+    return "no kernel was judged on both sides"
+
+
+def _blind(kernels: Iterable[Compared]) -> Iterator[str]:
+    """Why bits are not compared, each reason once."""
+    names: dict[str, list[str]] = {}
+    for k in kernels:
+        if k.incomparable:
+            names.setdefault(k.incomparable, []).append(k.subject.name)
+    for reason, found in names.items():
+        yield f"{found[0] if len(found) == 1 else f'{len(found)} kernels'}: {reason}"
+
+
+def fell(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
     """A kernel that is gone is a loss, but not where nothing ran on its device: that is for the third answer."""
+    kernels = tuple(kernels)
     places = {known.subject.place for known in head.kernels.values() if known.cases}
     said = [f"{s.name} is no longer judged" for s in gone if s.place in places]
     for k in kernels:
@@ -33,7 +63,16 @@ def fell(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -
         said += [f"{name}: {m.what}: {m.before}, now {m.after}" for m in _telling(k.losses)]
         if k.vanished:
             said.append(f"{name}: {len(k.vanished)} named Case(s) no longer run")
-    return Answer("Did accuracy or coverage fall?", "yes" if said else "no", tuple(said))
+    if not kernels and not said:
+        return Answer("Did accuracy or coverage fall?", "unknown", (_apart(base, head, kernels),))
+    word = "yes" if said else "no"
+    # Not a fall by itself, but what every verdict rests on.
+    said += [f"{k.subject.name} promises otherwise: {_whats(k.contract)}" for k in kernels if k.contract]
+    return Answer("Did accuracy or coverage fall?", word, tuple(said))
+
+
+def _whats(moved: Iterable[Moved]) -> str:
+    return ", ".join(m.what for m in moved)
 
 
 def _telling(losses: Iterable[Moved]) -> Iterator[Moved]:

@@ -10,14 +10,14 @@ from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.compare import words
 from numcheck.compare.kinds import Bits, Compared, Moved, Ratio
+from numcheck.contract import ORDER_PROMISES
+from numcheck.verdict import Status
 
 # A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
 # of its own spreads apart is a change, as in every other gate (tolerance.md: 6 spreads).
 SPREADS = 6.0
 # Where a band has no spread to speak of: the factor that is allowed for the noise model itself (numcheck.pool).
 FACTOR = 1.1
-# What a status is worth: a step down is a loss.
-WORTH = {"PASS": 4, "ORDER_DEPENDENT": 3, "VACUOUS": 2, "UNAVAILABLE": 1, "": 1, "FAIL": 0, "ERROR": 0}
 CONFIDENCE = 0.95
 # Cases below which a ratio of times has no interval: a standard deviation of two figures says nothing.
 FEWEST = 3
@@ -32,20 +32,21 @@ Pairs = Iterable[tuple[Seen, Seen]]
 
 def kernel(then: Known, now: Known) -> Compared:
     shared = {key: (then.cases[key], seen) for key, seen in now.cases.items() if key in then.cases}
-    incomparable = _machines(then.machine, now.machine)
+    # Where one side judged nothing there is no machine to compare with, and no bits.
+    incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
     return Compared(
         now.subject,
         bits=() if incomparable else tuple(_outputs(shared.values())),
-        claims=tuple(_claims(then.laws, now.laws)),
+        claims=tuple(_claims(then, now)),
         cases=tuple(_statuses(shared.values())),
         gates=tuple(_figures(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
-        contract=tuple(_texts(then.declared, now.declared)),
+        contract=tuple(_contract(then.declared, now.declared)),
         memory=tuple(_memory(shared.values())),
-        skips=tuple(_skips(then.skipped, now.skipped)),
+        skips=tuple(_skips(then, now)),
         time=None if incomparable else _time(shared.values()),
         new=len(now.cases.keys() - then.cases.keys()),
-        vanished=tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw"),
+        vanished=_vanished(then, now),
         shared=len(shared),
         incomparable=incomparable,
     )
@@ -53,7 +54,9 @@ def kernel(then: Known, now: Known) -> Compared:
 
 def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Why bits and times of these two say nothing of each other, or ""."""
-    differ = [name for name in (*then, *(n for n in now if n not in then)) if then.get(name) != now.get(name)]
+    # A backend is the machine's matter where both name one; a kernel that no longer launches has changed itself.
+    names = [name for name in dict.fromkeys((*then, *now)) if name != "backend" or (name in then and name in now)]
+    differ = [name for name in names if then.get(name) != now.get(name)]
     if not differ:
         return ""
     said = ", ".join(f"{name} {then.get(name, 'unknown')} against {now.get(name, 'unknown')}" for name in differ)
@@ -63,23 +66,41 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _outputs(pairs: Pairs) -> Iterator[Bits]:
     same: dict[str, int] = {}
     changed: dict[str, list[Case]] = {}
+    unhashed: dict[str, list[Case]] = {}
     free: set[str] = set()
     for then, now in pairs:
         free |= _free(then) | _free(now)
-        for output, equal in _hashes(then, now).items():
+        found = _hashes(then, now)
+        for output, equal in found.items():
             same[output] = same.get(output, 0) + equal
             if not equal:
                 changed.setdefault(output, []).append(now.case)
-    for output in dict.fromkeys((*same, *changed)):
+        for output in _missed(then, now):
+            if output not in found:
+                unhashed.setdefault(output, []).append(now.case)
+    for output in dict.fromkeys((*same, *unhashed)):
         if output in free:
             yield Bits(output, free=True)
         else:
-            yield Bits(output, same[output], tuple(sorted(changed.get(output, ()), key=lambda case: case.elements)))
+            otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
+            yield Bits(output, same.get(output, 0), otherwise, lost)
+
+
+def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:
+    return tuple(sorted(cases, key=lambda case: case.elements))
+
+
+def _missed(then: Seen, now: Seen) -> Iterator[str]:
+    """Outputs that a law hashed then, and did not although it judged the Case now: a run that broke has no bits."""
+    hashed = dict.fromkeys(output for law, by in then.hashes.items() if law in now.status for output in by)
+    return (output for output in hashed if not any(output in by for by in now.hashes.values()))
 
 
 def _free(seen: Seen) -> set[str]:
     """Outputs whose bits depend on the order in this Case."""
-    return {name for by in seen.outputs.values() for name, status in by.items() if status == "ORDER_DEPENDENT"}
+    return {
+        name for by in seen.outputs.values() for name, status in by.items() if status == Status.ORDER_DEPENDENT.name
+    }
 
 
 def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
@@ -92,9 +113,19 @@ def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
     return found
 
 
-def _claims(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
-    for law in dict.fromkeys((*then, *now)):
-        old, new = then.get(law, ""), now.get(law, "")
+def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
+    """Named Cases of the base that the head did not judge; of a kernel that could not run its skip says so."""
+    if now.skipped and not now.cases:
+        return ()
+    return tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw")
+
+
+def _claims(then: Known, now: Known) -> Iterator[Moved]:
+    """Laws that say otherwise; those that could not run on one side are told as skips."""
+    for law in dict.fromkeys((*then.laws, *now.laws)):
+        if any(law not in known.laws and _skip(known, law) for known in (then, now)):
+            continue
+        old, new = then.laws.get(law, ""), now.laws.get(law, "")
         if old != new:
             yield Moved(f"{law}, over all Cases", words.status(old), words.status(new), law=law, loss=_lost(old, new))
 
@@ -128,18 +159,16 @@ def _apart(old: Figure, new: Figure) -> bool:
 
 
 def _limits(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
-    """Limits that moved for the same Case and the same spread, once a kind of gate.
+    """Limits that moved for the same Case and the same spread.
 
     Accuracy's alone: what other laws allow rests on the element or the relation that was worst, and so on the kernel.
     """
-    seen: set[GateKey] = set()
     for (case, key), old, new in _gates(pairs, then, now):
         still = _close(old.limit, new.limit) and _close(old.lower, new.lower)
-        if key[0] != "accuracy" or key in seen or still or not _close(old.spread, new.spread):
+        if key[0] != "accuracy" or still or not _close(old.spread, new.spread):
             continue
         if case is None and key[2] not in FIXED:
             continue
-        seen.add(key)
         loss = new.limit > old.limit or new.lower < old.lower
         yield Moved(f"limit of {words.gate(key)}", words.limit(old), words.limit(new), case, key[0], loss)
 
@@ -157,12 +186,20 @@ def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case |
             yield (new.case, key), old.gates[key], new.gates[key]
 
 
-def _texts(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
+def _contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
     # A side that was written before Contracts were recorded knows nothing of them.
     for what in dict.fromkeys((*then, *now)) if then and now else ():
         old, new = then.get(what, "not declared"), now.get(what, "not declared")
         if old != new:
-            yield Moved(what, old, new)
+            yield Moved(what, old, new, loss=what.startswith("order ") and _weaker(old, new))
+
+
+def _weaker(then: str, now: str) -> bool:
+    """Whether an output's order is promised less than it was; lines of `numcheck.declared`, "out single, d_x any"."""
+    old, new = (dict(promise.rsplit(" ", 1) for promise in said.split(", ") if " " in promise) for said in (then, now))
+    strongest: dict[str, int] = {promise: place for place, promise in enumerate(ORDER_PROMISES)}
+    both = [(old[name], new[name]) for name in old if name in new]
+    return any(strongest.get(after, 0) > strongest.get(before, 0) for before, after in both)
 
 
 def _memory(pairs: Pairs) -> Iterator[Moved]:
@@ -191,11 +228,22 @@ def _memory(pairs: Pairs) -> Iterator[Moved]:
             )
 
 
-def _skips(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
-    for law in dict.fromkeys((*then, *now)):
-        if (law in then) != (law in now):
-            what = f"{law or 'every law'}, which could not run"
-            yield Moved(what, then.get(law, "ran"), now.get(law, "ran"), law=law, loss=law in now)
+def _skips(then: Known, now: Known) -> Iterator[Moved]:
+    for law in dict.fromkeys((*then.skipped, *now.skipped)):
+        old, new = _skip(then, law), _skip(now, law)
+        if bool(old) != bool(new):
+            yield Moved(law or "every law", _ran(then, law, old), _ran(now, law, new), law=law, loss=bool(new))
+
+
+def _skip(known: Known, law: str) -> str:
+    """Why a law could not run at all, or ""; a skip without a law is one of every law."""
+    return known.skipped.get(law, known.skipped.get("", ""))
+
+
+def _ran(known: Known, law: str, skip: str) -> str:
+    if skip:
+        return f"could not run: {skip}"
+    return words.status(known.laws.get(law, "")) if law or not known.laws else "ran"
 
 
 def _time(pairs: Pairs) -> Ratio | None:
@@ -212,4 +260,6 @@ def _time(pairs: Pairs) -> Ratio | None:
 
 
 def _lost(before: str, after: str) -> bool:
-    return WORTH[after] < WORTH[before]
+    """A more severe status is a loss; not judged counts as UNAVAILABLE, an ERROR as FAIL."""
+    old, new = (min(Status[word] if word else Status.UNAVAILABLE, Status.FAIL) for word in (before, after))
+    return new > old

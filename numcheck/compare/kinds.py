@@ -11,12 +11,13 @@ from numcheck.case import Case
 
 @dataclass(frozen=True)
 class Bits:
-    """One output over the Cases of both sides. changed: those whose hashes differ; any: compared nowhere, since its
-    order is free."""
+    """One output over the Cases of both sides. changed: those whose hashes differ; unhashed: those of which the head
+    judged what the base hashed, and has no hash; free: compared nowhere, since its order is."""
 
     output: str
     same: int = 0
     changed: tuple[Case, ...] = ()
+    unhashed: tuple[Case, ...] = ()
     free: bool = False
 
 
@@ -33,13 +34,13 @@ class Moved:
 
 
 def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
-    """What moved alike in several Cases, told once: the first of each kind, and how many there are."""
+    """What moved alike in several Cases, told once: of each kind the first, a loss before others, and how many."""
     found: dict[tuple[str, str, str, bool], list[Moved]] = {}
     for one in moved:
         # A status is a word that repeats, a figure is not.
         ends = (one.before, one.after) if one.before.isupper() and one.after.isupper() else ("", "")
         found.setdefault((one.what, *ends, one.case is None), []).append(one)
-    return [(alike[0], len(alike)) for alike in found.values()]
+    return [(next((m for m in alike if m.loss), alike[0]), len(alike)) for alike in found.values()]
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ class Compared:
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to say."""
-        return not (self.changed or self.moved or self.vanished or self.incomparable)
+        """Whether nothing moved, as far as it could be compared."""
+        unknown = any(b.unhashed for b in self.bits)
+        return not (self.changed or unknown or self.moved or self.vanished)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,21 @@ def as_text(comparison: Comparison) -> str:
     quiet = sum(kernel.quiet for kernel in comparison.kernels)
     lines += ["", f"{len(comparison.kernels)} kernel(s) on both sides, {quiet} without any change"]
     lines += [f"new: {subject.name}" for subject in comparison.added]
+    lines += _times(comparison)
     lines += [f"accepted {a.when}: {a.reason}" for a in comparison.base.accepted[-1:]]
     return "\n".join(lines)
+
+
+def _times(comparison: Comparison) -> list[str]:
+    """Kernels whose seconds changed beyond their interval, the slowest first."""
+    clear = [(k.time, k.subject.name) for k in comparison.kernels if k.time and k.time.clear]
+    clear.sort(key=lambda found: -found[0].ratio)
+    said = [f"  {name} {t.ratio:.2f} [{t.low:.2f} to {t.high:.2f}]" for t, name in clear]
+    return (
+        ["kernel seconds, head over base (not interleaved: a hint; numcheck bench measures):", *_cut(said)]
+        if said
+        else []
+    )
 
 
 def _answer(answer: Answer) -> Iterator[str]:
@@ -36,16 +49,14 @@ def _kernel(kernel: Compared) -> Iterator[str]:
     for bits in kernel.changed:
         yield f"{bits.output}: other bits in {len(bits.changed)} of {bits.same + len(bits.changed)} Cases, the smallest"
         yield f"  {bits.changed[0].line()}"
+    for bits in (b for b in kernel.bits if b.unhashed):
+        yield f"{bits.output}: no bits in {len(bits.unhashed)} Cases that the base hashed, the smallest"
+        yield f"  {bits.unhashed[0].line()}"
     for heading in HEADINGS:
         moved: tuple[Moved, ...] = getattr(kernel, heading)
         yield from _cut([f"{m.what}: {m.before}, now {m.after}{_where(m, cases)}" for m, cases in grouped(moved)])
     if kernel.vanished:
         yield f"{len(kernel.vanished)} named Case(s) no longer run, the first {kernel.vanished[0].line()}"
-    if kernel.time and kernel.time.clear:
-        t = kernel.time
-        yield f"kernel seconds {t.ratio:.2f} times the base [{t.low:.2f}, {t.high:.2f}], not interleaved: a hint"
-    if kernel.incomparable:
-        yield kernel.incomparable
 
 
 def _where(moved: Moved, cases: int) -> str:
@@ -78,7 +89,13 @@ def _kernel_json(kernel: Compared) -> dict[str, Any]:
         "specs": kernel.subject.kernel.specs,
         "device": kernel.subject.place.name,
         "bits": [
-            {"output": b.output, "same": b.same, "free": b.free, "changed": [c.to_json() for c in b.changed]}
+            {
+                "output": b.output,
+                "same": b.same,
+                "free": b.free,
+                "changed": [case.to_json() for case in b.changed],
+                "unhashed": [case.to_json() for case in b.unhashed],
+            }
             for b in kernel.bits
         ],
         **{name: [_moved_json(m) for m in getattr(kernel, name)] for name in HEADINGS},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -32,10 +33,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Link:
-    """A Case in words, how its inputs are made, and the key by which the page finds it (law, Case)."""
+    """A Case in words, how its inputs are made, the Case, and what the page finds it by: its line and the law."""
 
     text: str
     made: str
+    case: Mapping[str, Any]
     line: str
     law: str = ""
 
@@ -47,6 +49,7 @@ class ChangedBits:
     output: str
     told: str
     changed: int
+    unhashed: int
     cases: list[Link]
 
 
@@ -154,16 +157,17 @@ def _bits(bits: Bits, base: Known, head: Known) -> ChangedBits:
         told = f"changed in {len(bits.changed)} of {count(shared, 'Case')}"
     else:
         told = f"the same in {count(shared, 'Case')}"
-    links = [
-        _link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in bits.changed[:CASES]
-    ]
-    return ChangedBits(bits.output, told, len(bits.changed), links)
+    if bits.unhashed:
+        told += f"; none to compare in {len(bits.unhashed)}, where the head has no hash"
+    shown = (bits.changed or bits.unhashed)[:CASES]
+    links = [_link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in shown]
+    return ChangedBits(bits.output, told, len(bits.changed), len(bits.unhashed), links)
 
 
 def _law(output: str, then: Seen, now: Seen) -> str:
-    """The first law under which the bits of `output` are otherwise."""
-    for law in sorted(then.hashes.keys() & now.hashes.keys(), key=law_order):
-        if then.hashes[law].get(output) != now.hashes[law].get(output):
+    """The first law under which the bits of `output` are otherwise, or are missing."""
+    for law in sorted(then.hashes.keys() & now.status.keys(), key=law_order):
+        if then.hashes[law].get(output) != now.hashes.get(law, {}).get(output):
             return law
     return ""
 
@@ -177,4 +181,4 @@ def _changes(group: str, moved: Iterable[Moved]) -> list[Change]:
 
 def _link(case: Case, law: str = "") -> Link:
     plain = case.to_json()
-    return Link(short(plain), made(plain), case.line(), law)
+    return Link(short(plain), made(plain), plain, case.line(), law)

@@ -69,10 +69,10 @@ def cards(
     found = []
     for line in lines:
         key = line.kernel, line.place
-        if not (rows[key] or pooled[key] or key in seen):
+        mine = compared.get(key)
+        if not (rows[key] or pooled[key] or key in seen or (mine and not mine.quiet)):
             continue
         says = declared.get(line.kernel, {})
-        mine = compared.get(key)
         found.append(
             Card(
                 *key,

@@ -11,14 +11,14 @@ from typing import Any
 from numcheck.record import replay_line
 from numcheck.report.gates import kernel_anchor, room_of
 from numcheck.report.inputs import SENTENCES, made
-from numcheck.report.text import anchor, clean, figure, short
+from numcheck.report.text import TELLING, anchor, clean, figure, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
 # Rows of the table as it stands without a script, and as a script shows it: a reader searches, and does not scroll.
 ROWS = 60
 # Digits of a headroom in the page's data: as many as a reader is shown.
 DIGITS = 3
-SEVERITY = ("ERROR", "FAIL", "ORDER_DEPENDENT", "VACUOUS", "UNAVAILABLE", "PASS")
+SEVERITY = (*(status for status in TELLING if status != "PASS"), "PASS")
 
 
 @dataclass(frozen=True)

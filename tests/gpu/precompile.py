@@ -1,6 +1,6 @@
 """Compile sparse MLA's Triton kernels into Triton's cache, in parallel, for an SM90 GPU that need not be there:
 
-    python -m tests.gpu.precompile [-n WORKERS] [--production]
+    python -m tests.gpu.precompile [-n WORKERS] [--production | --plain]
 
 The laws on a GPU then start with what they need; by themselves they compile one kernel after the other in each worker.
 --production: only what contiguous bf16 of deployed sizes takes. Prints what was compiled, each with its seconds.
@@ -50,12 +50,12 @@ class NoDevice:
         return 0
 
 
-def jobs(production: bool) -> Iterator[Job]:
+def jobs(production: bool, plain: bool = False) -> Iterator[Job]:
     """Plain places first, of each the dearest first: FP32, whose products unroll."""
     sizes = ((64, 512), (64, 576)) if production else ((64, 512), (64, 576), (2, 512), (2, 576))
     dtypes = ("bf16",) if production else ("fp32", "bf16", "fp16")
     places = (("contiguous", 0), ("strided", 0), ("contiguous", 1), ("strided", 1))
-    for place, dtype, (H, D) in itertools.product(places[:1] if production else places, dtypes, sizes):
+    for place, dtype, (H, D) in itertools.product(places[:1] if production or plain else places, dtypes, sizes):
         # Heads of FP32 data come in tiles of one size.
         if dtype != "fp32" or H == 2:
             yield from (Job(part, dtype, H, D, 512, *place, "data") for part in PARTS)
@@ -118,8 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--production", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="contiguous, aligned tensors alone")
     chosen = parser.parse_args()
-    start, wanted = time.perf_counter(), list(jobs(chosen.production))
+    start, wanted = time.perf_counter(), list(jobs(chosen.production, chosen.plain))
     with ProcessPoolExecutor(chosen.n, mp_context=get_context("spawn")) as pool:
         for job, seconds in pool.map(compile_all, wanted):
             print(f"{seconds:6.1f} s  {' '.join(map(str, job))}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from torch import Tensor
 
 from kernels.sparse_mla import EAGER, blocks, contracts, eager
 from kernels.sparse_mla.arguments import Limits, Sizes, forward_sizes, vjp_sizes
+from kernels.sparse_mla.faults import duplicates_counted_once
 from numcheck import Case, KernelSpec
 from numcheck.errors import WorkspaceExceeded
 from numcheck.execute import execute
 from numcheck.laws import LAWS
 from numcheck.laws.memory import judge as memory
+from numcheck.oracle import Relation
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.profile import CI, QUICK
 from numcheck.sample import sample
@@ -254,3 +257,43 @@ def test_an_honest_chain_holds() -> None:
 def test_a_chain_needs_both_halves() -> None:
     with pytest.raises(ValueError, match="saved='recomputed' judges forward and vjp as one"):
         EAGER.but(vjp=None, saved="recomputed")
+
+
+def first_slot_counts_double(**call: Any) -> dict[str, Tensor]:
+    results = eager.forward(**call)
+    first = call["topk_idxs"][:, :1].clamp(0, len(call["kv"]) - 1).long()
+    extra = call["kv"][first][..., : call["value_dim"]]
+    return {**results, "out": results["out"] + (0.25 * extra).to(results["out"].dtype)}
+
+
+def holes_read_row_0(**call: Any) -> dict[str, Tensor]:
+    return eager.forward(**{**call, "topk_idxs": call["topk_idxs"].clamp(min=0)})
+
+
+def head_0_has_the_sink_of_all(**call: Any) -> dict[str, Tensor]:
+    return eager.forward(**{**call, "sink": call["sink"][:1].expand(len(call["sink"]))})
+
+
+def row_0_is_no_row(**call: Any) -> dict[str, Tensor]:
+    idxs = call["topk_idxs"]
+    return eager.forward(**{**call, "topk_idxs": torch.where(idxs == 0, -1, idxs)})
+
+
+BREAKS: dict[str, Callable[..., dict[str, Tensor]]] = {
+    "slots in another order": first_slot_counts_double,
+    "slots padded with holes": holes_read_row_0,
+    "a duplicate split over two equal rows": duplicates_counted_once,
+    "heads in another order": head_0_has_the_sink_of_all,
+    "KV rows in another order": row_0_is_no_row,
+}
+RELATED = named(3, 8, 3, 16, 16, 6, indices="duplicates", sink="finite", regime="normal")
+
+
+@pytest.mark.parametrize("relation", EAGER.oracle.relations, ids=lambda relation: relation.name)
+def test_each_relation_breaks_a_kernel_and_holds_for_the_right_one(relation: Relation) -> None:
+    broken = EAGER.but(forward=BREAKS[relation.name], vjp=None, oracle=replace(EAGER.oracle, relations=(relation,)))
+    verdict = LAW["invariance"].judge(broken, RELATED, QUICK)
+    failed = [gate.reason for gate in verdict.gates if not gate.held]
+    assert any(relation.name in reason for reason in failed), failed
+    right = LAW["invariance"].judge(broken.but(forward=eager.forward), RELATED, QUICK)
+    assert right.status is Status.PASS

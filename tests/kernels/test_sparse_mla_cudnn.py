@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.sparse_mla import cudnn, cudnn_arguments, cudnn_fixed_point, cudnn_probe, cudnn_stock
+from kernels.sparse_mla import cudnn, cudnn_arguments, cudnn_fixed_point, cudnn_probe, cudnn_sliced, cudnn_stock
 from kernels.sparse_mla.arguments import Limits, Sizes
 from kernels.sparse_mla.cudnn_arguments import legal, sizes
 from kernels.sparse_mla.cudnn_contracts import most_listed, writers
-from kernels.sparse_mla.cudnn_probe import SUBCLASSED, WRAPPER, Needed, package
+from kernels.sparse_mla.cudnn_probe import SLICED, SUBCLASSED, WRAPPER, Needed, package
 from kernels.sparse_mla.cudnn_workspace import fixed_point_bytes, fixed_point_scratch, stock_bytes, stock_scratch
 from numcheck import Available, KernelSpec, Unavailable
 from numcheck.errors import NotDeterministic, WorkspaceExceeded
@@ -23,14 +23,14 @@ from numcheck.oracles.sparse_mla_cases import named
 INSTALLED = cudnn_probe._installed()
 installed = pytest.mark.skipif(INSTALLED is None, reason="needs nvidia-cudnn-frontend (its source is read, not run)")
 SM90_INTERFACE = "deepseek_sparse_attention/sparse_attention_backward/_interface_sm90.py"
-NEEDED = {"wrapper": WRAPPER, "subclassed": SUBCLASSED}
+NEEDED = {"wrapper": WRAPPER, "subclassed": SUBCLASSED, "sliced": SLICED}
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the modules that the probe reads, to be edited."""
     assert INSTALLED is not None
-    for one in {one.module for one in (*WRAPPER, *SUBCLASSED)}:
+    for one in {one.module for one in (*WRAPPER, *SLICED)}:
         path = Path(*one.split(".")[1:]).with_suffix(".py")
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(INSTALLED / path, tmp_path / path)
@@ -143,9 +143,13 @@ BAD = {
 
 
 @pytest.mark.parametrize(("changed", "error", "says"), BAD.values(), ids=BAD)
-def test_bad_arguments_raise_first(changed: dict[str, Any], error: type[Exception], says: str) -> None:
+@pytest.mark.parametrize("spec", cudnn.SPECS, ids=lambda spec: spec.name)
+def test_bad_arguments_raise_first(
+    spec: KernelSpec, changed: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    assert spec.vjp is not None
     with pytest.raises(error, match=says):
-        cudnn_stock.vjp(**tensors(**changed))
+        spec.vjp(**tensors(**changed))
 
 
 def on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +217,15 @@ def test_stock_refuses_a_request_for_determinism(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     with pytest.raises(NotDeterministic, match="cudnn_fixed_point"):
         cudnn_stock.vjp(**tensors())
+
+
+@pytest.mark.parametrize("vjp", [cudnn_fixed_point.vjp, cudnn_sliced.vjp])
+def test_what_is_deterministic_takes_the_request_and_looks_at_its_arguments(
+    monkeypatch: pytest.MonkeyPatch, vjp: Any
+) -> None:
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    with pytest.raises(ValueError, match="cuda"):
+        vjp(**tensors())
 
 
 SHAPES = [Sizes(16384, 16384, 64, 512, 512, 2048), Sizes(4096, 16384, 128, 576, 512, 2048), Sizes(1, 1, 2, 512, 512, 1)]
