@@ -21,9 +21,10 @@ def sparse_mla_tile_slots(
     """
     t = tl.program_id(0).to(tl.int64)
     found = 0
+    length = tl.load(topk_length + t) if HAS_LENGTH else topk
     for start in range(0, topk, SLOTS):
         slots = start + tl.arange(0, SLOTS)
-        row, live = live_rows(topk_idxs, topk_length, t, slots, topk, S_k, topk, 1, 1, HAS_LENGTH)
+        row, live = live_rows(topk_idxs, t, slots, length, topk, S_k, topk, 1)
         here = live & (row >= first) & (row < first + rows)
         one = here.to(tl.int32)
         place = found + tl.cumsum(one, axis=0) - 1

@@ -84,6 +84,9 @@ def fixed_point_workspace(case: Case) -> int:
 SLICED_BYTES = 5 * 2**30
 # Of an H200, for a formula that is read where no GPU is.
 MULTIPROCESSORS = 132
+# cuDNN's kernel takes its operands at addresses of 16 bytes only. Where a launch begins in the int32 slots and lengths
+# of its queries is such an address whatever topk is, if a launch has a multiple of 4 queries.
+ALIGNED_QUERIES = 4
 
 
 class Slicing(NamedTuple):
@@ -96,8 +99,9 @@ class Slicing(NamedTuple):
 
 
 def slicing(n: Sizes, multiprocessors: int) -> Slicing:
-    """As many CTAs a launch as run at once, one a multiprocessor, and whole queries; tiles within SLICED_BYTES."""
-    queries = min(n.S_q, max(1, multiprocessors // head_tiles(n)))
+    """As many CTAs a launch as run at once, in steps of ALIGNED_QUERIES; tiles within SLICED_BYTES."""
+    steps = max(1, multiprocessors // (head_tiles(n) * ALIGNED_QUERIES))
+    queries = min(n.S_q, steps * ALIGNED_QUERIES)
     slices = queries * head_tiles(n)
     most = max(ROWS, SLICED_BYTES // (slices * n.D * FP32) // ROWS * ROWS)
     rows = min(padded_rows(n), most)

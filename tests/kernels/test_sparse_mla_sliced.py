@@ -14,7 +14,14 @@ from torch import Tensor
 
 from kernels.sparse_mla import cudnn_arguments, cudnn_sliced, cudnn_workspace, eager
 from kernels.sparse_mla.arguments import Limits, Sizes
-from kernels.sparse_mla.cudnn_workspace import MULTIPROCESSORS, SLICED_BYTES, head_tiles, sliced_scratch, slicing
+from kernels.sparse_mla.cudnn_workspace import (
+    ALIGNED_QUERIES,
+    MULTIPROCESSORS,
+    SLICED_BYTES,
+    head_tiles,
+    sliced_scratch,
+    slicing,
+)
 from numcheck.laws import accuracy, bitwise
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.profile import QUICK
@@ -33,9 +40,8 @@ SHAPES = [DEPLOYED, WIDE, LONGEST, ONE, Sizes(5, 200, 65, 576, 512, 7)]
 def test_a_launch_is_as_wide_as_the_device_and_its_slices_are_bounded(n: Sizes) -> None:
     cut = slicing(n, MULTIPROCESSORS)
     assert cut.slices == cut.queries * head_tiles(n) <= MULTIPROCESSORS
-    assert cut.queries == n.S_q or cut.slices + head_tiles(n) > MULTIPROCESSORS, (
-        "none that could run beside is left out"
-    )
+    wider = cut.slices + ALIGNED_QUERIES * head_tiles(n)
+    assert cut.queries == n.S_q or wider > MULTIPROCESSORS, "none that could run beside is left out"
     assert cut.rows * cut.tiles >= n.S_k > cut.rows * (cut.tiles - 1)
     assert cut.slices * cut.rows * n.D * 4 <= SLICED_BYTES
 
@@ -45,8 +51,17 @@ def test_deployed_sizes_take_one_tile_and_long_context_several() -> None:
     assert slicing(LONGEST, MULTIPROCESSORS).tiles > 1
 
 
-def test_fewer_multiprocessors_than_tiles_of_heads_still_take_a_whole_query() -> None:
-    assert slicing(WIDE, 1).slices == head_tiles(WIDE) == 2
+@pytest.mark.parametrize("topk", [1, 2, 63])
+@pytest.mark.parametrize("heads", [64, 65, 128])
+def test_every_launch_begins_at_an_address_that_the_kernel_takes(heads: int, topk: int) -> None:
+    """Two tiles of heads make 66 queries a launch on an H200, and slot 66 of one each lies at byte 264."""
+    cut = slicing(Sizes(257, 1000, heads, 576, 512, topk), MULTIPROCESSORS)
+    assert cut.queries < 257
+    assert cut.queries * topk * 4 % 16 == cut.queries * 4 % 16 == 0
+
+
+def test_fewer_multiprocessors_than_a_step_of_queries_still_take_a_step() -> None:
+    assert slicing(WIDE, 1).queries == ALIGNED_QUERIES
 
 
 @pytest.mark.parametrize("bytes_", [SLICED_BYTES, 2**20])
@@ -174,10 +189,10 @@ def front(monkeypatch: pytest.MonkeyPatch) -> Front:
 def test_launches_and_tiles_make_up_the_whole_gradient(
     front: Front, monkeypatch: pytest.MonkeyPatch, tiles: int, lengths: bool
 ) -> None:
-    """5 queries of 65 heads in launches of two, over 150 rows in one tile or three."""
+    """5 queries of 65 heads in launches of four and of one, over 150 rows in one tile or three."""
     n = Sizes(5, 150, 65, 512, 512, 9)
     if tiles > 1:
-        monkeypatch.setattr(cudnn_workspace, "SLICED_BYTES", 4 * 64 * 512 * 4)
+        monkeypatch.setattr(cudnn_workspace, "SLICED_BYTES", 8 * 64 * 512 * 4)
     g = torch.Generator().manual_seed(0)
     index = torch.randint(-1, n.S_k, (n.S_q, n.topk), generator=g, dtype=torch.int32)
     index[:, 3] = index[:, 1]
@@ -194,5 +209,5 @@ def test_launches_and_tiles_make_up_the_whole_gradient(
         near = tensor.float().abs() * 2.0**-7 + 2.0**-20 * float(tensor.float().abs().max())
         assert bool(((found[name].float() - tensor.float()).abs() <= near).all()), name
     adding = [ctas for kind, ctas in front.launches if kind == ("both" if tiles == 1 else "adds")]
-    assert adding == [4, 4, 2] * tiles, "two CTAs a query, two queries a launch"
+    assert adding == [8, 2] * tiles, "two CTAs a query, four queries a launch"
     assert [kind for kind, _ in front.launches].count("queries") == (tiles > 1), "d_q is written once"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,8 +11,11 @@ from torch import Tensor
 import kernels
 from kernels.mhc_post import fused, split, tuned
 from numcheck import Case, KernelSpec
-from numcheck.laws.evidence import EVIDENCE, pattern_of
+from numcheck.evidence import Launch
+from numcheck.execute import execute
+from numcheck.laws.evidence import EVIDENCE, pattern_of, route
 from numcheck.profile import QUICK
+from numcheck.sample import sample
 from numcheck.verdict import Status, Verdict
 
 Outputs = dict[str, Tensor]
@@ -70,6 +75,22 @@ def test_a_launch_where_none_is_expected_fails() -> None:
     verdict = judge(FUSED.but(launches=lambda case: False))
     assert verdict.status is Status.FAIL
     assert "launches nothing, but mhc_post_forward" in verdict.outputs["out"].why
+
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"
+SCALE = FILL.replace("FillFunctor", "MulFunctor")
+
+
+@pytest.mark.parametrize(
+    ("kernels_seen", "status"),
+    [((FILL, "Memset (Device)", "Memcpy DtoD (Device -> Device)"), Status.PASS), ((FILL, SCALE), Status.FAIL)],
+    ids=["fills", "computes"],
+)
+def test_a_result_of_zeros_is_no_launch_on_a_device(kernels_seen: tuple[str, ...], status: Status) -> None:
+    """As torch's profiler names what made the outputs of a call with nothing to do."""
+    run = execute(FUSED, sample(FUSED.oracle, EMPTY), device="cpu")
+    seen = replace(run, evidence=replace(run.evidence, launches=tuple(map(Launch, kernels_seen))))
+    assert route(FUSED, EMPTY, seen)[0] is status
 
 
 def test_a_request_is_refused_loudly() -> None:
