@@ -39,7 +39,7 @@ def kernel(then: Known, now: Known) -> Compared:
         bits=() if incomparable else tuple(_outputs(shared.values())),
         claims=tuple(_claims(then, now)),
         cases=tuple(_statuses(shared.values())),
-        gates=tuple(_figures(shared.values(), then, now)),
+        gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
         contract=tuple(_contract(then.declared, now.declared)),
         memory=tuple(_memory(shared.values())),
@@ -184,6 +184,30 @@ def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case |
     for old, new in pairs:
         for key in (key for key in old.gates if key in new.gates and key[0] != "memory"):
             yield (new.case, key), old.gates[key], new.gates[key]
+
+
+def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+    """Gates that a law no longer has where it judged again: what nobody measures any more cannot fail.
+
+    Laws other than accuracy choose the kind by the order promise (bits, or a radius): another kind in its place is
+    told, and is no loss.
+    Which kinds are pooled rests on how many Cases a profile draws, so over all Cases only a law that pooled
+    something and pools nothing now has lost them.
+    """
+    pooling = {key[0] for key in now.pooled}
+    for key, figure in then.pooled.items():
+        if key[0] in now.laws and key[0] not in pooling:
+            yield Moved(words.gate(key), words.value(figure), words.NO_GATE, None, key[0], loss=True)
+    for old, new in pairs:
+        for key, figure in old.gates.items():
+            if key[0] in new.status and key not in new.gates:
+                loss = key[0] == "accuracy" or _kinds(new, key) < _kinds(old, key)
+                yield Moved(words.gate(key), words.value(figure), words.NO_GATE, new.case, key[0], loss)
+
+
+def _kinds(seen: Seen, of: GateKey) -> int:
+    """How many kinds of Gate this law has on this output."""
+    return sum(key[:2] == of[:2] for key in seen.gates)
 
 
 def _contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:

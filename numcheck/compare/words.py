@@ -6,6 +6,9 @@ import math
 
 from numcheck.baseline import Figure, GateKey
 
+# What stands for a Gate where there is none.
+NO_GATE = "no such gate"
+
 
 def status(word: str) -> str:
     return word or "not judged"

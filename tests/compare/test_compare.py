@@ -141,6 +141,20 @@ def test_an_error_beyond_its_spread_is_named_and_one_within_is_not(tmp_path: Pat
     assert {m.what for m in found.kernels[0].gates} == {"band of out under accuracy"}
 
 
+@pytest.mark.parametrize("kept", [(), ("ceiling",)])
+def test_a_gate_that_is_no_longer_there_is_a_loss_of_coverage(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    def fewer(v: Verdict, case: Case) -> Verdict:
+        return replace(v, gates=tuple(g for g in v.gates if g.kind in kept))
+
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", fewer)
+    found = compare(base, head)
+    assert words(found)[1] == "yes"
+    assert {(m.what, m.after, m.loss) for m in found.kernels[0].gates} == {
+        (f"{kind} of out under accuracy", "no such gate", True) for kind in ("ceiling", "band") if kind not in kept
+    }
+    assert words(compare(head, base))[1] == "no"
+
+
 def test_a_loosened_limit_is_a_loss_and_a_tightened_one_is_only_said(tmp_path: Path) -> None:
     def limits(v: Verdict, case: Case) -> Verdict:
         return replace(v, gates=tuple(replace(g, limit=1.2) if g.kind == "ceiling" else g for g in v.gates))
