@@ -38,7 +38,7 @@ def kernel(then: Known, now: Known) -> Compared:
         now.subject,
         bits=() if incomparable else tuple(_outputs(shared.values())),
         claims=tuple(_claims(then, now)),
-        cases=tuple(_statuses(shared.values())),
+        cases=(*_statuses(shared.values()), *_lapsed(shared.values(), then, now)),
         gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
         contract=tuple(_contract(then.declared, now.declared)),
@@ -118,6 +118,15 @@ def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
     if now.skipped and not now.cases:
         return ()
     return tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw")
+
+
+def _lapsed(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+    """Named Cases that other laws still judge and this one does not; a law that is gone or could not run says so."""
+    for old, new in pairs:
+        for law, status in old.status.items() if old.phase != "draw" else ():
+            if law in new.status or law not in now.laws or (_skip(now, law) and not _skip(then, law)):
+                continue
+            yield Moved(f"{law} of a named Case", words.status(status), words.status(""), new.case, law, loss=True)
 
 
 def _claims(then: Known, now: Known) -> Iterator[Moved]:

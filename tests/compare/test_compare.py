@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from numcheck.baseline import Baseline, Known, load, narrowed, of, text
+from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text
 from numcheck.case import Case
 from numcheck.compare import Comparison, compare, grouped
 from numcheck.compare.text import as_json, as_text
@@ -191,6 +191,22 @@ def test_named_cases_that_vanish_are_a_fall_and_drawn_ones_are_not(tmp_path: Pat
     (tmp_path / "b.jsonl").unlink()
     drawn = records(tmp_path / "c.jsonl", phase="draw")
     assert words(compare(drawn, records(tmp_path / "b.jsonl", cases=CASES[:2]))) == ["no", "no", "nothing"]
+
+
+def test_a_law_that_judges_fewer_cases_is_a_fall_though_another_law_still_runs_them(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+
+    def without(seen: Seen) -> Seen:
+        kept = {law: status for law, status in seen.status.items() if law != "accuracy"}
+        return replace(seen, status=kept, outputs={law: seen.outputs[law] for law in kept}, gates={})
+
+    cases = {name: seen if seen.case["D"] == 31 else without(seen) for name, seen in known.cases.items()}
+    found = compare(base, replace(head, kernels={key: replace(known, cases=cases)}))
+    assert words(found)[1] == "yes"
+    assert not found.held
+    ((moved, count),) = grouped(found.kernels[0].cases)
+    assert (moved.what, moved.before, moved.after, count) == ("accuracy of a named Case", "PASS", "not judged", 2)
 
 
 def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device(tmp_path: Path) -> None:
