@@ -25,7 +25,7 @@ def as_text(comparison: Comparison) -> str:
     lines += [f"new: {subject.name}" for subject in comparison.added]
     lines += _times(comparison)
     lines += [f"accepted {a.when}: {a.reason}" for a in comparison.base.accepted[-1:]]
-    return "\n".join(lines)
+    return "\n".join([*lines, comparison.verdict])
 
 
 def _times(comparison: Comparison) -> list[str]:
@@ -73,6 +73,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """A plain JSON object; Cases as JSON."""
     return {
         "held": comparison.held,
+        "verdict": comparison.verdict,
+        "bits_compared": comparison.answers[0].word != "unknown",
         "answers": [asdict(answer) for answer in comparison.answers],
         "base": {"when": comparison.base.when, "commit": comparison.base.commit},
         "head": {"when": comparison.head.when, "commit": comparison.head.commit},

@@ -83,6 +83,7 @@ def test_the_same_run_twice_says_nothing(tmp_path: Path) -> None:
     assert words(found) == ["no", "no", "nothing"]
     assert found.held
     assert found.kernels[0].quiet
+    assert as_text(found).endswith("held: no bits changed, and nothing fell")
 
 
 def test_other_bits_are_named_by_output_and_case_and_are_no_fall(tmp_path: Path) -> None:
@@ -216,6 +217,8 @@ def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device
     gpu = records(tmp_path / "c.jsonl", device="cuda")
     apart = compare(base, gpu)
     assert words(apart) == ["unknown", "unknown", "something"]
+    assert not apart.held
+    assert "nothing was compared" in as_text(apart)
     assert apart.answers[0].sentences[0].startswith("the base ran on CPU, the head on NVIDIA H200: ")
 
 
@@ -248,6 +251,10 @@ def test_bits_from_other_versions_are_not_compared_and_that_is_said(tmp_path: Pa
     assert words(found)[0] == "unknown"
     assert "torch 2.12.0 against 2.13.0+cpu" in found.kernels[0].incomparable
     assert found.kernels[0].time is None
+    # Another machine is no failure, and no proof either.
+    assert found.held
+    assert as_text(found).endswith("held but for bits: bits not compared")
+    assert as_json(found)["bits_compared"] is False
 
 
 def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
@@ -318,6 +325,7 @@ def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> N
 
     found = changed(tmp_path, dead)
     assert words(found) == ["unknown", "no", "nothing"]
+    assert not found.held
     assert "k on CPU: out has no bits in 1 Cases that the base hashed" in found.answers[0].sentences
     assert not found.kernels[0].quiet
     assert [(b.output, b.same, len(b.unhashed)) for b in found.kernels[0].bits] == [("out", 2, 1), ("d_x", 2, 1)]
