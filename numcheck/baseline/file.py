@@ -64,6 +64,7 @@ def plain(baseline: Baseline) -> dict[str, Any]:
         "commit": baseline.commit,
         "accepted": [vars(a) for a in baseline.accepted],
         "unfinished": list(baseline.unfinished),
+        "torn": list(baseline.torn),
         "kernels": [_known_json(k) for k in baseline.kernels.values()],
     }
 
@@ -85,6 +86,7 @@ def parse(data: object, file: str = "baseline") -> Baseline:
             str(data["commit"]),
             tuple(Acceptance(**a) for a in data["accepted"]),
             tuple(str(line) for line in data["unfinished"]),
+            tuple(str(line) for line in data.get("torn", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError, NumcheckError) as error:
         raise BadRecords(

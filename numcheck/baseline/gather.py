@@ -7,7 +7,7 @@ from typing import Any
 
 from numcheck.baseline.known import Baseline, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
-from numcheck.finding import findings
+from numcheck.finding import Finding, findings
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import Status, together, worst
@@ -35,18 +35,20 @@ def of(records: Records, chosen: Selection | None = None) -> Baseline:
         for subject, known in gathered.items():
             if subject.kernel == Kernel(row["specs"], row["spec"]):
                 known.declared |= {str(k): str(v) for k, v in row["contract"].items()}
-    unfinished = [f"{f.spec} under {f.law}: {f.text}" if f.spec else f.text for f in findings(records) if _open(f.kind)]
+    found = findings(records)
+    unfinished = [_told(f) for f in found if f.kind in ("unfinished", "no_end")]
     unfinished += [str(problem) for problem in records.problems]
     return Baseline(
-        {subject.key: found.known(subject) for subject, found in gathered.items()},
+        {subject.key: known.known(subject) for subject, known in gathered.items()},
         chosen.last,
         _commit(chosen.environments.values()),
         unfinished=tuple(unfinished),
+        torn=tuple(_told(f) for f in found if f.kind == "bits_differ"),
     )
 
 
-def _open(kind: str) -> bool:
-    return kind in ("unfinished", "no_end")
+def _told(finding: Finding) -> str:
+    return f"{finding.spec} under {finding.law}: {finding.text}" if finding.spec else finding.text
 
 
 class _Gathering:

@@ -104,13 +104,18 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Baseline:
-    """One side of a comparison. unfinished: what was started and never judged, and files that could not be read."""
+    """One side of a comparison.
+
+    unfinished: what was started and never judged, and files that could not be read. torn: Cases of which the run
+    itself holds two hashes, so that neither can stand for it.
+    """
 
     kernels: Mapping[str, Known]
     when: str = ""
     commit: str = ""
     accepted: tuple[Acceptance, ...] = ()
     unfinished: tuple[str, ...] = ()
+    torn: tuple[str, ...] = ()
 
 
 def narrowed(base: Baseline, head: Baseline) -> Baseline:

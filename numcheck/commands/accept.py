@@ -15,7 +15,10 @@ from numcheck.verdict import Status
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right."""
+    """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right.
+
+    Raises BadRecords for a run that was cut off, or that holds two hashes of one Case.
+    """
     reason = " ".join(options.reason.split())
     if not reason:
         raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
@@ -28,9 +31,20 @@ def main(options: argparse.Namespace) -> int:
     ]
     if failed:
         print("not accepted, since a baseline holds what held:\n  " + "\n  ".join(failed))
+        print(
+            "repair the kernel, or state in its Contract what it promises, and run again; --reason excuses no failure"
+        )
         return 1
+    if head.unfinished or head.torn:
+        raise BadRecords(
+            f"{', '.join(options.records)}: {'; '.join((*head.torn, *head.unfinished))}; a baseline is one whole run "
+            "with one answer for each Case: run again with fresh records, and accept those"
+        )
     if not any(k.cases for k in head.kernels.values()):
-        raise BadRecords(f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept")
+        raise BadRecords(
+            f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept; "
+            "`numcheck run --records FILE` judges some, and `numcheck render FILE -o page.html` says what kept it"
+        )
     base = load(path) if path.exists() else None
     accepted = _accepted(base, head, reason)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,8 @@ def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
         for k in kernels
         for b in k.changed
     ]
+    # One run with two answers: whichever of them the base has, the head does not keep it.
+    said += head.torn
     blind = tuple(_blind(kernels))
     blind += tuple(
         f"{k.subject.name}: {b.output} has no bits in {len(b.unhashed)} Cases that the base hashed"
@@ -23,6 +25,7 @@ def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
         for b in k.bits
         if b.unhashed
     )
+    blind += tuple(f"the base holds no one answer: {line}" for line in base.torn)
     if said:
         return Answer(question, "yes", (*said, "a new baseline needs a written reason: numcheck accept", *blind))
     if blind or not any(k.bits for k in kernels):

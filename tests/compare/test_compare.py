@@ -311,6 +311,21 @@ def test_a_file_that_is_no_baseline_is_a_clear_error(tmp_path: Path, content: st
         load(path)
 
 
+def torn(path: Path) -> Baseline:
+    """A run that judged its Cases twice, with other bits of `out` the second time."""
+    flips = iter(range(10**6))
+    return records(path, lambda v, case: replace(v, hashes={**v.hashes, "out": f"{next(flips):016x}"}), cases=CASES * 2)
+
+
+def test_a_head_with_two_hashes_of_one_case_has_other_bits(tmp_path: Path) -> None:
+    head = torn(tmp_path / "a.jsonl")
+    assert words(compare(head, head))[0] == "yes"
+    assert "out has 2 different hashes" in compare(head, head).answers[0].sentences[0]
+    assert words(compare(head, replace(head, torn=())))[0] == "unknown"
+    (tmp_path / "b.json").write_text(text(head))
+    assert load(tmp_path / "b.json").torn == head.torn
+
+
 def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
     found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     assert "out: other bits in 3 of 3 Cases" in as_text(found)

@@ -10,7 +10,7 @@ import pytest
 
 from numcheck.baseline import load
 from numcheck.cli import main
-from tests.compare.test_compare import CASES, records
+from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
 
 
@@ -37,6 +37,22 @@ def test_accept_keeps_every_reason_and_the_next_comparison_shows_the_last(
 def test_accept_refuses_a_run_that_did_not_hold_and_leaves_the_file_alone(tmp_path: Path) -> None:
     scene.write(tmp_path / "failing.jsonl", count=3, failing=True)
     assert main(["accept", "failing.jsonl", "--reason", "it is late"]) == 1
+    assert not (tmp_path / "numcheck-baseline.json").exists()
+
+
+def test_accept_refuses_a_run_with_two_answers_and_one_that_was_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn(tmp_path / "torn.jsonl")
+    assert main(["accept", "torn.jsonl", "--reason", "either will do"]) == 2
+    assert "different hashes" in capsys.readouterr().err
+    records(tmp_path / "whole.jsonl")
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "killed.jsonl").write_text("".join(lines[:-1]))
+    assert main(["accept", "killed.jsonl", "--reason", "nearly done"]) == 2
+    said = capsys.readouterr().err
+    assert "has no end row" in said
+    assert "run again" in said
     assert not (tmp_path / "numcheck-baseline.json").exists()
 
 
