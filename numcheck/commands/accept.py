@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from numcheck.baseline import Acceptance, Baseline, Known, load, of, text
+from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
 from numcheck.record import read
@@ -54,9 +54,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _accepted(base: Baseline | None, head: Baseline, reason: str) -> Baseline:
-    """The new baseline: what the run judged replaces what the old one said of it, the rest stays."""
+    """The new baseline: what the run judged replaces what the old one said of it, law by law; the rest stays."""
     kernels = {key: _named(known) for key, known in head.kernels.items() if known.cases}
     older = base.kernels if base else {}
+    kernels = {key: joined(older[key], known) if key in older else known for key, known in kernels.items()}
     changed = "the first" if base is None else _changed(base, head)
     entry = Acceptance(reason, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", head.commit, changed)
     history = (*(base.accepted if base else ()), entry)
@@ -70,6 +71,7 @@ def _named(known: Known) -> Known:
 
 
 def _changed(base: Baseline, head: Baseline) -> str:
-    comparison = compare(base, head)
+    """What of the part that the run judged moved: kernels and laws that it did not ask for stay, and are no loss."""
+    comparison = compare(narrowed(base, head), head)
     bits, fell = comparison.answers[:2]
     return f"bits changed: {bits.word}; accuracy or coverage fell: {fell.word}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text
+from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text, within
 from numcheck.case import Case
 from numcheck.compare import Comparison, compare, grouped
 from numcheck.compare.text import as_json, as_text
@@ -20,6 +20,7 @@ from numcheck.evidence import Evidence
 from numcheck.gate import Gate
 from numcheck.record import Writer, read
 from numcheck.report import render_html, render_markdown
+from numcheck.selection import Kernel
 from numcheck.verdict import OutputVerdict, Status, Verdict
 from tests.report import scene
 from tests.report.tree import parse
@@ -55,13 +56,14 @@ def records(
     phase: str = "grid",
     seconds: float = 1.0,
     unavailable: str = "",
+    laws: tuple[str, ...] = ("bitwise", "accuracy", "memory"),
 ) -> Baseline:
     """One run of one kernel under three laws, each verdict as `change` makes it."""
     run = f"20260302T093000Z-{path.stem}"
     with Writer(path, run, clock=scene.Clock()) as writer:
         writer.environment(scene.environment(device))
         writer.declared("kernels", spec, contract, oracle="mhc_post")
-        for law in ("bitwise", "accuracy", "memory"):
+        for law in laws:
             for case in cases:
                 judged = replace(change(verdict(law, case), case), spec=spec)
                 writer.case("kernels", case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
@@ -279,6 +281,15 @@ def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
     part = replace(head, kernels={key: replace(known, laws={"bitwise": "PASS"}, cases=dict(known.cases))})
     assert words(compare(base, part))[1] == "yes"
     assert words(compare(narrowed(base, part), part))[1] == "no"
+
+
+def test_a_run_of_one_module_is_compared_with_that_module(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (known,) = base.kernels.values()
+    other = replace(known, subject=replace(known.subject, kernel=Kernel("others.py", "k")))
+    both = replace(base, kernels={**base.kernels, other.subject.key: other})
+    assert words(compare(both, head))[1] == "yes"
+    assert words(compare(within(both, ("kernels",)), head)) == ["no", "no", "nothing"]
 
 
 def test_a_baseline_file_gives_back_what_it_was_made_from(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from numcheck.baseline import load
+from numcheck.baseline import joined, load
 from numcheck.cli import main
 from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
@@ -69,6 +70,32 @@ def test_a_baseline_holds_several_devices_and_accepting_one_keeps_the_other(tmp_
     assert main(["accept", "gpu.jsonl", "--reason", "GPU"]) == 0
     places = {known.subject.place.name for known in load(tmp_path / "numcheck-baseline.json").kernels.values()}
     assert places == {"CPU", "NVIDIA H200"}
+
+
+def test_accepting_some_laws_keeps_what_the_others_said(tmp_path: Path) -> None:
+    whole = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}), laws=("bitwise",))
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    assert main(["accept", "b.jsonl", "--reason", "another order of the loop"]) == 0
+    baseline = load(tmp_path / "numcheck-baseline.json")
+    (known,), (before,) = baseline.kernels.values(), whole.kernels.values()
+    assert known.laws == before.laws
+    for key, seen in known.cases.items():
+        assert seen.status == before.cases[key].status
+        assert set(seen.gates) == {("accuracy", "out", "ceiling"), ("accuracy", "out", "band")}
+        assert (seen.measured_bytes, seen.formula_bytes) == (64, 64)
+        assert seen.hashes["bitwise"]["out"] == "0" * 16 != seen.hashes["accuracy"]["out"]
+    assert baseline.accepted[-1].changed == "bits changed: yes; accuracy or coverage fell: no"
+
+
+def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path: Path) -> None:
+    (then,), (now,) = (
+        records(tmp_path / f"{name}.jsonl", laws=laws).kernels.values()
+        for name, laws in (("a", ("bitwise", "accuracy")), ("b", ("bitwise",)))
+    )
+    other = joined(replace(then, machine={**then.machine, "torch": "2.12.0"}), now)
+    assert {law for seen in other.cases.values() for law in seen.hashes} == {"bitwise"}
+    assert set(other.laws) == {"bitwise", "accuracy"}
 
 
 def test_compare_as_json_and_as_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
