@@ -11,6 +11,7 @@ import pytest
 
 from numcheck.baseline import joined, load
 from numcheck.cli import main
+from numcheck.commands.at import _verdict
 from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
 
@@ -159,6 +160,36 @@ def test_run_at_does_not_credit_a_change_that_fixes_nothing(
 ) -> None:
     assert main(["run", "--specs", "mine.py", "--device", "cpu", "evidence", "--at", "HEAD"]) == 1
     assert "not shown to fix anything" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("here", "code", "said"),
+    [
+        ({"accuracy": "PASS"}, 0, "fixed: k on CPU under accuracy: FAIL at main, PASS here"),
+        ({"accuracy": "ORDER_DEPENDENT"}, 0, "fixed: k on CPU under accuracy: FAIL at main, ORDER_DEPENDENT here"),
+        ({"accuracy": "VACUOUS"}, 1, "no longer judged: k on CPU under accuracy: FAIL at main, VACUOUS here"),
+        ({"accuracy": "UNAVAILABLE"}, 1, "no longer judged: k on CPU under accuracy: FAIL at main, UNAVAILABLE here"),
+        ({}, 1, "no longer judged: k on CPU under accuracy: FAIL at main, not judged here"),
+        ({"accuracy": "ERROR"}, 1, "does not hold: k on CPU under accuracy: FAIL at main, ERROR here"),
+    ],
+)
+def test_a_claim_is_fixed_only_where_it_is_shown_to_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: dict[str, str], code: int, said: str
+) -> None:
+    base = records(tmp_path / "a.jsonl")
+    (key, known), = base.kernels.items()  # fmt: skip
+    then = replace(base, kernels={key: replace(known, laws={"accuracy": "FAIL"})})
+    assert _verdict("main", then, replace(base, kernels={key: replace(known, laws=here)})) == code
+    assert said in capsys.readouterr().out
+
+
+def test_run_at_says_at_once_that_the_base_judged_nothing(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (repository / "new.py").write_text((repository / "mine.py").read_text())
+    assert (
+        main(["run", "--specs", "new.py", "--device", "cpu", "evidence", "--at", "HEAD", "--records", "r.jsonl"]) == 2
+    )
+    assert "nothing could be judged at HEAD" in capfd.readouterr().out
+    assert not (repository / "r.jsonl").exists()
 
 
 def test_run_at_a_revision_that_is_none(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
