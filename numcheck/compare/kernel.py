@@ -36,7 +36,7 @@ def kernel(then: Known, now: Known) -> Compared:
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
     return Compared(
         now.subject,
-        bits=() if incomparable else tuple(_outputs(shared.values())),
+        bits=() if incomparable else tuple(_outputs(shared.values(), then.declared, now.declared)),
         claims=tuple(_claims(then, now)),
         cases=(*_statuses(shared.values()), *_lapsed(shared.values(), then, now)),
         gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
@@ -63,23 +63,30 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"bits and times are not compared: {said}"
 
 
-def _outputs(pairs: Pairs) -> Iterator[Bits]:
+def _outputs(pairs: Pairs, *declared: Mapping[str, str]) -> Iterator[Bits]:
+    unordered: dict[str, set[str]] = {}
     same: dict[str, int] = {}
     changed: dict[str, list[Case]] = {}
     unhashed: dict[str, list[Case]] = {}
     free: set[str] = set()
+    unsure: dict[str, None] = {}
     for then, now in pairs:
         free |= _free(then) | _free(now)
+        loose = unordered.setdefault(now.case.dtype, _promised_any(now.case.dtype, *declared))
+        loose = {name for name in loose if not (_climbed(then, name) and _climbed(now, name))}
         found = _hashes(then, now)
         for output, equal in found.items():
+            if output in loose:
+                unsure.setdefault(output)
+                continue
             same[output] = same.get(output, 0) + equal
             if not equal:
                 changed.setdefault(output, []).append(now.case)
         for output in _missed(then, now):
-            if output not in found:
+            if output not in found and output not in loose:
                 unhashed.setdefault(output, []).append(now.case)
-    for output in dict.fromkeys((*same, *unhashed)):
-        if output in free:
+    for output in dict.fromkeys((*same, *unhashed, *unsure)):
+        if output in free or (output not in same and output not in unhashed):
             yield Bits(output, free=True)
         else:
             otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
@@ -101,6 +108,17 @@ def _free(seen: Seen) -> set[str]:
     return {
         name for by in seen.outputs.values() for name, status in by.items() if status == Status.ORDER_DEPENDENT.name
     }
+
+
+def _promised_any(dtype: str, *declared: Mapping[str, str]) -> set[str]:
+    """Outputs that either Contract lets come in any order, by the lines of `numcheck.declared`."""
+    found = (_promises(lines.get(f"order ({dtype})", "")) for lines in declared)
+    return {name for by in found for name, promise in by.items() if promise == "any"}
+
+
+def _climbed(seen: Seen, output: str) -> bool:
+    """Whether the law of bits tried this output in other orders: then its status says whether they matter."""
+    return output in seen.outputs.get("bitwise", {})
 
 
 def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
@@ -229,10 +247,16 @@ def _contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved
 
 def _weaker(then: str, now: str) -> bool:
     """Whether an output's order is promised less than it was; lines of `numcheck.declared`, "out single, d_x any"."""
-    old, new = (dict(promise.rsplit(" ", 1) for promise in said.split(", ") if " " in promise) for said in (then, now))
+    old, new = _promises(then), _promises(now)
     strongest: dict[str, int] = {promise: place for place, promise in enumerate(ORDER_PROMISES)}
     both = [(old[name], new[name]) for name in old if name in new]
     return any(strongest.get(after, 0) > strongest.get(before, 0) for before, after in both)
+
+
+def _promises(said: str) -> dict[str, str]:
+    """Name -> what is said of it, of a line like "out single, d_x any"."""
+    parts = (promise.rpartition(" ") for promise in said.split(", "))
+    return {name: word for name, _, word in parts if name}
 
 
 def _memory(pairs: Pairs) -> Iterator[Moved]:

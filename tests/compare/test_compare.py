@@ -111,6 +111,23 @@ def test_bits_whose_order_is_free_are_not_compared(tmp_path: Path) -> None:
     assert [b.output for b in found.kernels[0].bits if b.free] == ["out"]
 
 
+def test_bits_promised_in_any_order_are_not_compared_where_nothing_tried_other_orders(tmp_path: Path) -> None:
+    def other(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={**v.hashes, "out": "0" * 16})
+
+    loose = {**CONTRACT, "order (fp32)": "out any, d_x fixed"}
+    base = records(tmp_path / "a.jsonl", laws=("accuracy",), contract=loose)
+    found = compare(base, records(tmp_path / "b.jsonl", other, laws=("accuracy",), contract=loose))
+    assert words(found)[0] == "no"
+    assert [(b.output, b.free) for b in found.kernels[0].bits] == [("d_x", False), ("out", True)]
+    # The promise of another dtype says nothing of this one, and bits that kept still in every order are compared.
+    fixed = {**CONTRACT, "order (bf16)": "out any"}
+    base = records(tmp_path / "c.jsonl", laws=("accuracy",), contract=fixed)
+    assert words(compare(base, records(tmp_path / "d.jsonl", other, laws=("accuracy",), contract=fixed)))[0] == "yes"
+    base = records(tmp_path / "e.jsonl", contract=loose)
+    assert words(compare(base, records(tmp_path / "f.jsonl", other, contract=loose)))[0] == "yes"
+
+
 @pytest.mark.parametrize(
     ("status", "loss"),
     [(Status.FAIL, True), (Status.ERROR, True), (Status.VACUOUS, True), (Status.ORDER_DEPENDENT, True)],
