@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text, within
+from numcheck.baseline.file import plain
 from numcheck.case import Case
 from numcheck.compare import Comparison, compare, grouped
 from numcheck.compare.text import as_json, as_text
@@ -337,6 +338,17 @@ def test_a_file_that_is_no_baseline_is_a_clear_error(tmp_path: Path, content: st
         return
     with pytest.raises(BadRecords, match=said):
         load(path)
+
+
+@pytest.mark.parametrize("place", ["laws", "status", "outputs"])
+def test_a_status_that_is_none_is_said_when_the_file_is_read(tmp_path: Path, place: str) -> None:
+    data = plain(records(tmp_path / "a.jsonl"))
+    (kernel,) = data["kernels"]
+    at = kernel if place == "laws" else kernel["cases"][0]
+    at[place] = {"bitwise": {"out": "PASSED"} if place == "outputs" else "PASSED"}
+    (tmp_path / "x.json").write_text(json.dumps(data))
+    with pytest.raises(BadRecords, match=r"'PASSED' of .* under bitwise; allowed: PASS, .*; restore it"):
+        load(tmp_path / "x.json")
 
 
 def torn(path: Path) -> Baseline:
