@@ -58,9 +58,10 @@ def records(
     seconds: float = 1.0,
     unavailable: str = "",
     laws: tuple[str, ...] = ("bitwise", "accuracy", "memory"),
+    run: str = "",
 ) -> Baseline:
     """One run of one kernel under three laws, each verdict as `change` makes it."""
-    run = f"20260302T093000Z-{path.stem}"
+    run = run or f"20260302T093000Z-{path.stem}"
     with Writer(path, run, clock=scene.Clock()) as writer:
         writer.environment(scene.environment(device))
         writer.declared("kernels", spec, contract, oracle="mhc_post")
@@ -275,6 +276,20 @@ def test_bits_from_other_versions_are_not_compared_and_that_is_said(tmp_path: Pa
     assert found.held
     assert as_text(found).endswith("held but for bits: bits not compared")
     assert as_json(found)["bits_compared"] is False
+
+
+@pytest.mark.parametrize("fact", ["driver", "cuda", "cudnn", "cudnn-frontend"])
+def test_what_compiles_for_a_gpu_is_part_of_its_machine(tmp_path: Path, fact: str) -> None:
+    base = records(tmp_path / "a.jsonl", device="cuda")
+    (key, known), = base.kernels.items()  # fmt: skip
+    moved = replace(base, kernels={key: replace(known, machine={**known.machine, fact: "other"})})
+    assert known.machine[fact] in compare(moved, base).kernels[0].incomparable
+
+
+def test_a_contract_that_was_superseded_is_no_promise_any_more(tmp_path: Path) -> None:
+    records(tmp_path / "a.jsonl", contract={**CONTRACT, "order (fp32)": "out any"})
+    (known,) = records(tmp_path / "a.jsonl", run="20260302T103000Z-b").kernels.values()
+    assert known.declared == CONTRACT
 
 
 def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
