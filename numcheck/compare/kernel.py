@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
+from numcheck.chance import student_limit
 from numcheck.compare import words
 from numcheck.compare.kinds import Bits, Compared, Moved, Ratio
 from numcheck.contract import ORDER_PROMISES
@@ -304,14 +305,15 @@ def _ran(known: Known, law: str, skip: str) -> str:
 
 
 def _time(pairs: Pairs) -> Ratio | None:
+    """The geometric mean over Cases, with Student's interval; laws of one Case share its sizes, so they give one."""
     logs = []
     for then, now in pairs:
-        for law in (law for law in then.seconds if law in now.seconds):
-            if then.seconds[law] > 0 and now.seconds[law] > 0:
-                logs.append(math.log(now.seconds[law] / then.seconds[law]))
+        laws = [law for law, s in then.seconds.items() if s > 0 and now.seconds.get(law, 0) > 0]
+        if laws:
+            logs.append(fmean(math.log(now.seconds[law] / then.seconds[law]) for law in laws))
     if len(logs) < FEWEST:
         return None
-    half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * stdev(logs) / math.sqrt(len(logs))
+    half = student_limit(1 - CONFIDENCE, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     middle = fmean(logs)
     return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
 

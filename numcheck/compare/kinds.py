@@ -45,7 +45,7 @@ def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Kernel seconds now over then: geometric mean over the shared Cases, with its 95 % interval."""
+    """Kernel seconds now over then: geometric mean over so many shared Cases, with Student's 95 % interval."""
 
     ratio: float
     low: float

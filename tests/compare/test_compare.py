@@ -299,12 +299,29 @@ def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
     assert time.low <= 1.5 <= time.high < 1.51
 
 
+def test_the_interval_of_three_cases_is_students_and_laws_of_a_case_are_one_figure(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+    factors = dict(zip(known.cases, (1.0, 1.2, 1.44), strict=True))
+    cases = {
+        name: replace(seen, seconds={law: s * factors[name] for law, s in seen.seconds.items()})
+        for name, seen in known.cases.items()
+    }
+    time = compare(base, replace(head, kernels={key: replace(known, cases=cases)})).kernels[0].time
+    assert time is not None
+    assert time.cases == 3
+    assert time.ratio == pytest.approx(1.2)
+    # Student's t with 2 degrees of freedom at 95 %, from any table; of a normal it would be 1.96.
+    assert time.high / time.ratio == pytest.approx(1.2 ** (4.302653 / 3**0.5))
+    assert not time.clear
+
+
 def test_a_kernel_of_which_only_the_time_moved_is_told_where_times_are(tmp_path: Path) -> None:
     found = changed(tmp_path, seconds=1.5)
     assert found.kernels[0].quiet
     assert "k on CPU 1.50 [1.50 to 1.50]" in as_text(found)
     head = read(tmp_path / "b.jsonl")
-    assert "| k on CPU | 1.5 | 1.5 to 1.5 | 9 |" in render_markdown(head, load(tmp_path / "a.jsonl"))
+    assert "| k on CPU | 1.5 | 1.5 to 1.5 | 3 |" in render_markdown(head, load(tmp_path / "a.jsonl"))
 
 
 def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
