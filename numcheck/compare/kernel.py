@@ -243,7 +243,29 @@ def _contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved
     for what in dict.fromkeys((*then, *now)) if then and now else ():
         old, new = then.get(what, "not declared"), now.get(what, "not declared")
         if old != new:
-            yield Moved(what, old, new, loss=what.startswith("order ") and _weaker(old, new))
+            yield Moved(what, old, new, loss=_promises_less(what, old, new))
+
+
+def _promises_less(what: str, then: str, now: str) -> bool:
+    """Whether a line of `numcheck.declared` that moved promises less; of lines not named here that is not defined."""
+    if what.startswith("order "):
+        return _weaker(then, now)
+    if what in ("dtypes", "outputs"):
+        return bool(set(then.split(", ")) - set(now.split(", ")))
+    if what == "compiled":
+        return now == "not claimed"
+    if what == "flat caps":
+        old, new = _promises(then), _promises(now)
+        return any(name not in new or _cap(new[name]) > _cap(cap) for name, cap in old.items())
+    return False
+
+
+def _cap(said: str) -> float:
+    """A flat cap as a number; what is none caps nothing."""
+    try:
+        return float(said)
+    except ValueError:
+        return math.inf
 
 
 def _weaker(then: str, now: str) -> bool:

@@ -200,6 +200,24 @@ def test_a_contract_that_moved_is_shown_with_both_sides(tmp_path: Path) -> None:
     assert found.answers[1].sentences == ("k on CPU promises otherwise: roundings (bf16), order (bf16)",)
 
 
+@pytest.mark.parametrize(
+    ("what", "more", "less"),
+    [
+        ("dtypes", "fp32, bf16", "bf16"),
+        ("outputs", "out, d_x", "out"),
+        ("compiled", "the same bits", "not claimed"),
+        ("flat caps", "out 0.001, d_x 0.5", "out 0.001"),
+        ("flat caps", "out 0.001", "out 0.01"),
+        ("flat caps", "out 0.001", "none"),
+    ],
+)
+def test_a_contract_line_that_promises_less_is_a_loss(tmp_path: Path, what: str, more: str, less: str) -> None:
+    base = records(tmp_path / "a.jsonl", contract={**CONTRACT, what: more})
+    head = records(tmp_path / "b.jsonl", contract={**CONTRACT, what: less})
+    assert [(m.what, m.loss) for m in compare(base, head).kernels[0].contract] == [(what, True)]
+    assert [(m.what, m.loss) for m in compare(head, base).kernels[0].contract] == [(what, False)]
+
+
 def test_more_memory_is_a_loss(tmp_path: Path) -> None:
     def more(v: Verdict, case: Case) -> Verdict:
         return replace(v, figures={"measured": 128, "formula": 128}) if v.law == "memory" else v
