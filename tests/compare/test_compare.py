@@ -249,6 +249,14 @@ def test_a_law_that_judges_fewer_cases_is_a_fall_though_another_law_still_runs_t
     assert (moved.what, moved.before, moved.after, count) == ("accuracy of a named Case", "PASS", "not judged", 2)
 
 
+def test_cases_that_the_base_does_not_have_are_said_where_nothing_changed(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl", cases=CASES[:2])
+    found = compare(base, records(tmp_path / "b.jsonl"))
+    assert found.answers[0].sentences == ("2 of 3 Cases compared, 1 not in the base",)
+    assert "1 kernel on both sides, 1 with no change seen in 2 Cases" in as_text(found)
+    assert "k on CPU: 1 named Case no longer runs" in compare(found.head, base).answers[1].sentences
+
+
 def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device(tmp_path: Path) -> None:
     base = records(tmp_path / "a.jsonl")
     other = records(tmp_path / "b.jsonl", spec="other")
@@ -431,10 +439,10 @@ def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> N
     found = changed(tmp_path, dead)
     assert words(found) == ["unknown", "no", "nothing"]
     assert not found.held
-    assert "k on CPU: out has no bits in 1 Cases that the base hashed" in found.answers[0].sentences
+    assert "k on CPU: out has no bits in 1 Case that the base hashed" in found.answers[0].sentences
     assert not found.kernels[0].quiet
     assert [(b.output, b.same, len(b.unhashed)) for b in found.kernels[0].bits] == [("out", 2, 1), ("d_x", 2, 1)]
-    assert "out: no bits in 1 Cases" in as_text(found)
+    assert "out: no bits in 1 Case that" in as_text(found)
 
 
 def test_a_kernel_that_no_longer_launches_is_compared(tmp_path: Path) -> None:
