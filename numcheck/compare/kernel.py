@@ -10,8 +10,9 @@ from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.chance import student_limit
 from numcheck.compare import words
-from numcheck.compare.kinds import Bits, Compared, Moved, Ratio
-from numcheck.contract import ORDER_PROMISES
+from numcheck.compare.contracts import contract
+from numcheck.compare.kinds import Compared, Moved, Ratio
+from numcheck.compare.outputs import outputs
 from numcheck.verdict import Status
 
 # A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
@@ -37,12 +38,12 @@ def kernel(then: Known, now: Known) -> Compared:
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
     return Compared(
         now.subject,
-        bits=() if incomparable else tuple(_outputs(shared.values(), then.declared, now.declared)),
+        bits=() if incomparable else tuple(outputs(shared.values(), then.declared, now.declared)),
         claims=tuple(_claims(then, now)),
         cases=(*_statuses(shared.values()), *_lapsed(shared.values(), then, now)),
         gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
-        contract=tuple(_contract(then.declared, now.declared)),
+        contract=tuple(contract(then.declared, now.declared)),
         memory=tuple(_memory(shared.values())),
         skips=tuple(_skips(then, now)),
         time=None if incomparable else _time(shared.values()),
@@ -62,74 +63,6 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
         return ""
     said = ", ".join(f"{name} {then.get(name, 'unknown')} against {now.get(name, 'unknown')}" for name in differ)
     return f"bits and times are not compared: {said}"
-
-
-def _outputs(pairs: Pairs, *declared: Mapping[str, str]) -> Iterator[Bits]:
-    unordered: dict[str, set[str]] = {}
-    same: dict[str, int] = {}
-    changed: dict[str, list[Case]] = {}
-    unhashed: dict[str, list[Case]] = {}
-    free: set[str] = set()
-    unsure: dict[str, None] = {}
-    for then, now in pairs:
-        free |= _free(then) | _free(now)
-        loose = unordered.setdefault(now.case.dtype, _promised_any(now.case.dtype, *declared))
-        loose = {name for name in loose if not (_climbed(then, name) and _climbed(now, name))}
-        found = _hashes(then, now)
-        for output, equal in found.items():
-            if output in loose:
-                unsure.setdefault(output)
-                continue
-            same[output] = same.get(output, 0) + equal
-            if not equal:
-                changed.setdefault(output, []).append(now.case)
-        for output in _missed(then, now):
-            if output not in found and output not in loose:
-                unhashed.setdefault(output, []).append(now.case)
-    for output in dict.fromkeys((*same, *unhashed, *unsure)):
-        if output in free or (output not in same and output not in unhashed):
-            yield Bits(output, free=True)
-        else:
-            otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
-            yield Bits(output, same.get(output, 0), otherwise, lost)
-
-
-def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:
-    return tuple(sorted(cases, key=lambda case: case.elements))
-
-
-def _missed(then: Seen, now: Seen) -> Iterator[str]:
-    """Outputs that a law hashed then, and did not although it judged the Case now: a run that broke has no bits."""
-    hashed = dict.fromkeys(output for law, by in then.hashes.items() if law in now.status for output in by)
-    return (output for output in hashed if not any(output in by for by in now.hashes.values()))
-
-
-def _free(seen: Seen) -> set[str]:
-    """Outputs whose bits depend on the order in this Case."""
-    return {
-        name for by in seen.outputs.values() for name, status in by.items() if status == Status.ORDER_DEPENDENT.name
-    }
-
-
-def _promised_any(dtype: str, *declared: Mapping[str, str]) -> set[str]:
-    """Outputs that either Contract lets come in any order, by the lines of `numcheck.declared`."""
-    found = (_promises(lines.get(f"order ({dtype})", "")) for lines in declared)
-    return {name for by in found for name, promise in by.items() if promise == "any"}
-
-
-def _climbed(seen: Seen, output: str) -> bool:
-    """Whether the law of bits tried this output in other orders: then its status says whether they matter."""
-    return output in seen.outputs.get("bitwise", {})
-
-
-def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
-    """Output -> whether its bits are the same under every law that hashed it on both sides."""
-    found: dict[str, bool] = {}
-    for law in then.hashes.keys() & now.hashes.keys():
-        old, new = then.hashes[law], now.hashes[law]
-        for output in (name for name in old if name in new):
-            found[output] = found.get(output, True) and old[output] == new[output]
-    return found
 
 
 def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
@@ -236,50 +169,6 @@ def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
 def _kinds(seen: Seen, of: GateKey) -> int:
     """How many kinds of Gate this law has on this output."""
     return sum(key[:2] == of[:2] for key in seen.gates)
-
-
-def _contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
-    # A side that was written before Contracts were recorded knows nothing of them.
-    for what in dict.fromkeys((*then, *now)) if then and now else ():
-        old, new = then.get(what, "not declared"), now.get(what, "not declared")
-        if old != new:
-            yield Moved(what, old, new, loss=_promises_less(what, old, new))
-
-
-def _promises_less(what: str, then: str, now: str) -> bool:
-    """Whether a line of `numcheck.declared` that moved promises less; of lines not named here that is not defined."""
-    if what.startswith("order "):
-        return _weaker(then, now)
-    if what in ("dtypes", "outputs"):
-        return bool(set(then.split(", ")) - set(now.split(", ")))
-    if what == "compiled":
-        return now == "not claimed"
-    if what == "flat caps":
-        old, new = _promises(then), _promises(now)
-        return any(name not in new or _cap(new[name]) > _cap(cap) for name, cap in old.items())
-    return False
-
-
-def _cap(said: str) -> float:
-    """A flat cap as a number; what is none caps nothing."""
-    try:
-        return float(said)
-    except ValueError:
-        return math.inf
-
-
-def _weaker(then: str, now: str) -> bool:
-    """Whether an output's order is promised less than it was; lines of `numcheck.declared`, "out single, d_x any"."""
-    old, new = _promises(then), _promises(now)
-    strongest: dict[str, int] = {promise: place for place, promise in enumerate(ORDER_PROMISES)}
-    both = [(old[name], new[name]) for name in old if name in new]
-    return any(strongest.get(after, 0) > strongest.get(before, 0) for before, after in both)
-
-
-def _promises(said: str) -> dict[str, str]:
-    """Name -> what is said of it, of a line like "out single, d_x any"."""
-    parts = (promise.rpartition(" ") for promise in said.split(", "))
-    return {name: word for name, _, word in parts if name}
 
 
 def _memory(pairs: Pairs) -> Iterator[Moved]:
