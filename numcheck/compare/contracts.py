@@ -8,13 +8,25 @@ from collections.abc import Iterator, Mapping
 from numcheck.compare.kinds import Moved
 from numcheck.contract import ORDER_PROMISES
 
+# Lines that say one thing of each output or point.
+LISTS = ("order ", "roundings ", "sums ", "flat caps")
+
 
 def contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
     # A side that was written before Contracts were recorded knows nothing of them.
     for what in dict.fromkeys((*then, *now)) if then and now else ():
         old, new = then.get(what, "not declared"), now.get(what, "not declared")
         if old != new:
-            yield Moved(what, old, new, loss=_promises_less(what, old, new))
+            yield Moved(what, *_moved(what, old, new), loss=_promises_less(what, old, new))
+
+
+def _moved(what: str, then: str, now: str) -> tuple[str, str]:
+    """Of two lists, what is not in both: of five outputs a reader needs the one whose order is another."""
+    if not what.startswith(LISTS):
+        return then, now
+    old, new = then.split(", "), now.split(", ")
+    before, after = ", ".join(o for o in old if o not in new), ", ".join(n for n in new if n not in old)
+    return before or "not declared", after or "not declared"
 
 
 def _promises_less(what: str, then: str, now: str) -> bool:

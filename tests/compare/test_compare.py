@@ -200,6 +200,12 @@ def test_a_contract_that_moved_is_shown_with_both_sides(tmp_path: Path) -> None:
     assert found.answers[1].sentences == ("k on CPU promises otherwise: roundings (bf16), order (bf16)",)
 
 
+def test_of_a_contract_line_only_what_moved_is_told(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl", contract={"order (bf16)": "out single, mass fixed, d_x any"})
+    head = records(tmp_path / "b.jsonl", contract={"order (bf16)": "out single, mass any, d_x any"})
+    assert "order (bf16): mass fixed, now mass any" in as_text(compare(base, head))
+
+
 @pytest.mark.parametrize(
     ("what", "more", "less"),
     [
