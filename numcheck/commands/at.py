@@ -110,7 +110,9 @@ SHOWN = (Status.PASS, Status.ORDER_DEPENDENT)
 def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
     """What the change did to each claim; 0 where some claim failed at the base and is shown to hold here, none that
     failed there is left unjudged, and none fails here."""
-    fixed, open_, broken = [], [], []
+    fixed: list[str] = []
+    open_: list[str] = []
+    broken: list[str] = []
     for key, law in _claims(then, now):
         name = (now.kernels.get(key) or then.kernels[key]).subject.name
         before, here = _status(then, key, law), _status(now, key, law)
