@@ -43,6 +43,13 @@ def _some(text: str) -> int:
     return number
 
 
+def _filled(text: str) -> str:
+    """A value that asks for a check: an empty one, as an unset shell variable gives, would leave the check out."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; give a value, or leave the option out (is a variable unset?)")
+    return text
+
+
 def _specs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--specs",
@@ -86,9 +93,12 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", metavar="FILE", help="write the records here (JSONL)")
     parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")
     parser.add_argument("--require", metavar="TIER", help="cpu, gpu, sm90 or sm100: what cannot run there is an error")
-    parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
+    parser.add_argument("--baseline", type=_filled, metavar="FILE", help="compare with this baseline, or these records")
     parser.add_argument(
-        "--at", metavar="REV", help="judge the kernels of this git revision too: what fails there must hold here"
+        "--at",
+        type=_filled,
+        metavar="REV",
+        help="judge the kernels of this git revision too: what fails there must hold here",
     )
 
 
@@ -145,7 +155,7 @@ def _render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=".html or .md")
     parser.add_argument("--brief", action="store_true", help="of .md: only what fits a comment on a pull request")
     parser.add_argument("--github", action="store_true", help="also print annotations for GitHub Actions")
-    parser.add_argument("--baseline", metavar="FILE", help="compare with this baseline, or these records")
+    parser.add_argument("--baseline", type=_filled, metavar="FILE", help="compare with this baseline, or these records")
 
 
 def _merge(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +178,11 @@ def _accept(parser: argparse.ArgumentParser) -> None:
         "--reason", required=True, metavar="TEXT", help="why these results are the ones to compare with"
     )
     parser.add_argument(
-        "--baseline", default="numcheck-baseline.json", metavar="FILE", help="default: numcheck-baseline.json"
+        "--baseline",
+        type=_filled,
+        default="numcheck-baseline.json",
+        metavar="FILE",
+        help="default: numcheck-baseline.json",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from numcheck.laws import NAMES
 from numcheck.record import Records, Row
+from numcheck.verdict import Status
 
 # In this order; others follow by name.
 LAWS = (*NAMES, "faults")
@@ -94,7 +95,9 @@ def select(records: Records) -> Selection:
     places = {key: place_of(facts) for key, facts in chosen.environments.items()}
     code = {key: repr(facts.get("code")) for key, facts in chosen.environments.items()}
     rows = [_judged(row, places) for kind in ("case", "pooled") for row in records.of(kind)]
-    latest = _latest(rows, code)
+    # A test that broke before it judged a Case supersedes older verdicts as those of its Cases would have.
+    ended = [_judged(row, places) for row in records.of("outcome") if not Status[row["status"]].held]
+    latest = _latest((*rows, *ended), code)
     for judged in rows:
         row = judged.row
         if code.get(row["environment"], "") != latest[judged.kernel, judged.law, judged.place]:

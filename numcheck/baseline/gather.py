@@ -29,6 +29,8 @@ def of(records: Records, chosen: Selection | None = None) -> Baseline:
         at(judged.kernel, judged.place).case(judged, chosen.environments)
     for judged in chosen.pooled:
         at(judged.kernel, judged.place).pool(judged)
+    for kernel, law, place, row in chosen.outcomes:
+        at(kernel, place).end(law, row)
     for kernel, law, place, row in chosen.unavailable:
         at(kernel, place).skipped[law] = row["reason"]
     for row in records.of("declared"):
@@ -92,6 +94,11 @@ class _Gathering:
         _nearest(self.pooled, judged.law, judged.row.get("gates", []))
         outputs = judged.row["outputs"].items()
         self._status(judged.law, {name: v for name, v in outputs if not Status[v["status"]].held})
+
+    def end(self, law: str, row: Mapping[str, Any]) -> None:
+        """How the test ended, where that is no verdict's to say: no Case was judged, or the law itself broke."""
+        if not Status[row["status"]].held:
+            self._status(law, {"*": row})
 
     def known(self, subject: Subject) -> Known:
         laws = {law: together(outputs.values()).name for law, outputs in self.statuses.items()}

@@ -72,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted = settings(config.option, config.invocation_params.dir)
     state = State(wanted, config.stash[DEVICE], **_role(config, wanted))
     config.stash[STATE] = state
+    if state.role != "worker":
+        _readable(wanted)
     _load(wanted)
     if state.alone:
         config.args[:] = []
@@ -105,6 +107,16 @@ def _load(wanted: Settings) -> None:
         load(wanted.specs)
     except NumcheckError as error:
         raise pytest.UsageError(f"--numcheck-specs: {error}") from None
+
+
+def _readable(wanted: Settings) -> None:
+    """Read the baseline once before anything runs: of a damaged one the user should not hear after an hour."""
+    if wanted.baseline is None:
+        return
+    try:
+        load_baseline(wanted.baseline)
+    except NumcheckError as error:
+        raise pytest.UsageError(f"--numcheck-baseline: {error}") from None
 
 
 def _session(config: pytest.Config, state: State) -> Session:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pytest
 
 from numcheck.capability import TIERS, Device
 from numcheck.case import Case
-from numcheck.errors import RecordsLost
+from numcheck.errors import RAISED, RecordsLost
 from numcheck.failure import describe
 from numcheck.profile import Profile
 from numcheck.record import Writer, replay_line
@@ -44,6 +45,7 @@ class Session:
     variables: Mapping[str, str] = field(default_factory=dict)
     item: pytest.Item | None = None
     scorer: Scorer | None = None
+    placed: bool = False
     described: set[str] = field(default_factory=set)
     promised: list[KernelSpec] = field(default_factory=list)
 
@@ -56,18 +58,22 @@ class Session:
         law = named(law) if isinstance(law, str) else law
         source = source or spec.origin
         spec = spec if spec.origin else spec.but(origin=source)
-        reason = law.applies(spec)
-        if reason is not None:
-            pytest.skip(f"{law.name} says nothing of {spec.name}: {reason}")
-        kept = [r.case for r in beside(folders) if r.concerns(spec, law.name)]
         try:
-            outcome = self._explore(law, spec, source, kept)
+            reason = law.applies(spec)
+            kept = [r.case for r in beside(folders) if r.concerns(spec, law.name)] if reason is None else []
+            outcome = self._explore(law, spec, source, kept) if reason is None else None
         except RecordsLost as error:
             pytest.fail(f"ERROR: {spec.name} under {law.name} was cut short: {lost(error)}", pytrace=False)
         except _OUTCOMES as error:
             # pytest would take a kernel's word for it, and count a skip or an expected failure.
-            said = f"{type(error).__name__}: {error}"
-            pytest.fail(f"ERROR: {spec.name} under {law.name}: the kernel ended its own test ({said})", pytrace=False)
+            said = f"the kernel ended its own test ({type(error).__name__}: {error})"
+            self._raised(spec, law.name, source, said)
+            pytest.fail(f"ERROR: {spec.name} under {law.name}: {said}", pytrace=False)
+        except (*RAISED, pytest.fail.Exception) as error:
+            self._raised(spec, law.name, source, f"{type(error).__name__}: {error}")
+            raise
+        if outcome is None:
+            pytest.skip(f"{law.name} says nothing of {spec.name}: {reason}")
         self._carry(_row(outcome))
         if outcome.status == Status.UNAVAILABLE:
             self._unavailable(outcome, source)
@@ -138,23 +144,47 @@ class Session:
             writer.pooled(source, outcome.pooled)
         for missing in outcome.missing:
             writer.unavailable(source, spec.name, law.name, missing.reason, missing.needs)
+        self._ended(writer, source, outcome)
         return outcome
+
+    def _ended(self, writer: Writer, source: str, outcome: Outcome) -> None:
+        """Record how the test ends: where no Case was judged, nothing else says that the claim does not hold."""
+        status, reason = outcome.status, outcome.reason
+        demanded = self._demanded(outcome.missing)
+        if demanded and status.held:
+            status, reason = Status.ERROR, f"--numcheck-require {self.require}: {demanded[0].reason}"
+        facts = {"reason": reason, "notes": outcome.notes, "seed": outcome.seed, "seconds": outcome.seconds}
+        writer.outcome(source, outcome.spec, outcome.law, status.name, **facts)
+
+    def _raised(self, spec: KernelSpec, law: str, source: str, reason: str) -> None:
+        """Record a test that ends in an exception, as far as records can still be written: it fails either way."""
+        if self.writer is None:
+            return
+        with suppress(OSError):
+            self._place(self.writer)
+            self.writer.outcome(source, spec.name, law, Status.ERROR.name, reason=reason)
 
     def describe(self, writer: Writer, spec: KernelSpec, source: str) -> None:
         """Record the Environment, an oracle's certificate and a kernel's promise, each once; torch is loaded by now."""
         from numcheck.certify import certify
         from numcheck.declared import declared
-        from numcheck.environment import environment
 
         oracle = spec.oracle
-        if not self.described:
-            writer.environment(environment(self.device, repairs=_repairs(self.device), variables=self.variables))
+        self._place(writer)
         if oracle.name not in self.described:
             writer.certificate(certify(oracle).to_json())
         if spec not in self.promised:
             writer.declared(source, spec.name, declared(spec), oracle=oracle.name, doc=spec.doc)
             self.promised.append(spec)
         self.described.add(oracle.name)
+
+    def _place(self, writer: Writer) -> None:
+        """Record the Environment, once."""
+        from numcheck.environment import environment
+
+        if not self.placed:
+            writer.environment(environment(self.device, repairs=_repairs(self.device), variables=self.variables))
+        self.placed = True
 
     def _unavailable(self, outcome: Outcome, source: str) -> None:
         if self._demanded(outcome.missing):

@@ -86,6 +86,8 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
         raise pytest.UsageError(
             "--numcheck-baseline compares records: add --numcheck-records FILE, or --numcheck-report FILE"
         )
+    if given["baseline"] is not None and not given["baseline"].strip():
+        raise pytest.UsageError("--numcheck-baseline is empty; give a file, or leave the option out")
     for option, path in (("--numcheck-records", records), ("--numcheck-report", report)):
         _writable(option, path)
     baseline = folder / given["baseline"] if given["baseline"] else None

@@ -83,11 +83,13 @@ def failures(chosen: Selection) -> list[Failure]:
     ]
     found += [_pooled(j, cases[j.kernel, j.law, j.place]) for j in chosen.pooled if j.status in BROKEN]
     told = {(f.kernel, f.law, f.place) for f in found}
-    found += [
-        _unjudged(kernel, law, place, row)
+    # Runs of the same code that end alike are told once.
+    ended = {
+        (kernel, law, place, row["status"], row.get("reason", "")): (kernel, law, place, row)
         for kernel, law, place, row in chosen.outcomes
         if row["status"] in BROKEN and (kernel, law, place) not in told
-    ]
+    }
+    found += [_unjudged(*one, len(cases[one[:3]])) for one in ended.values()]
     found.sort(key=lambda f: (BROKEN.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
     return list(_anchored(found))
 
@@ -141,10 +143,11 @@ def _pooled(judged: Judged, cases: list[Judged]) -> Failure:
                    outputs, gates, [], False, "pooled", "", [], pooled=True)  # fmt: skip
 
 
-def _unjudged(kernel: Kernel, law: str, place: Place, row: Row) -> Failure:
+def _unjudged(kernel: Kernel, law: str, place: Place, row: Row, judged: int) -> Failure:
     """A generated test that failed although no Case of it did: none was legal, or the spec contradicts itself."""
     outputs = [("*", str(row["status"]), "", row.get("reason", ""))]
-    return Failure(kernel, law, place, row["status"], place.name, "", 0, 0, outputs, [], [], False, "", "", [], True)
+    return Failure(kernel, law, place, row["status"], place.name, "", judged, judged,
+                   outputs, [], [], False, "", "", [], True)  # fmt: skip
 
 
 def weight(case: Mapping[str, Any]) -> tuple[int, int, int, int]:

@@ -114,4 +114,6 @@ def _with_faults(said: summary.Summary, found: faults.Faults | None) -> summary.
 
 
 def _notes(chosen: Selection) -> list[tuple[Kernel, str, str]]:
-    return [(kernel, law, note) for kernel, law, _, row in chosen.outcomes for note in row.get("notes", [])]
+    # Runs of the same code say the same of each test, each time.
+    said = ((kernel, law, note) for kernel, law, _, row in chosen.outcomes for note in row.get("notes", []))
+    return list(dict.fromkeys(said))

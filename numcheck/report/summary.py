@@ -82,13 +82,16 @@ def cells(chosen: Selection) -> dict[tuple[Kernel, Place, str], Cell]:
         into.pooled = min((s for s in (into.pooled, judged.status) if s), key=TELLING.index)
     for kernel, law, place, row in chosen.outcomes:
         into = cell(kernel, place, law)
-        if not into.cases or (row["status"] in BROKEN and into.status != row["status"]):
+        open_ = not into.cases and into.ended not in BROKEN
+        if open_ or (row["status"] in BROKEN and into.status != row["status"]):
             into.ended = row["status"]
             into.reasons.append(row.get("reason", ""))
     laws = sorted({law for _, _, law in found} | {law for _, law, _, _ in chosen.unavailable if law}, key=law_order)
     for kernel, law, place, row in chosen.unavailable:
         for name in [law] if law else laws or [""]:
-            cell(kernel, place, name).reasons.append(row["reason"])
+            into = cell(kernel, place, name)
+            # The outcome of a test that could not run has said why.
+            into.reasons += [reason for reason in (row["reason"],) if reason not in into.reasons]
     return found
 
 
