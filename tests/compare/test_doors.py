@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from numcheck.baseline import joined, load
 from numcheck.cli import main
 from numcheck.commands.at import _verdict
+from numcheck.record import Writer
 from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
 
@@ -195,3 +197,25 @@ def test_run_at_says_at_once_that_the_base_judged_nothing(repository: Path, capf
 def test_run_at_a_revision_that_is_none(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--specs", "mine.py", "evidence", "--at", "nowhere"]) == 2
     assert "--at nowhere: no such revision" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_run_at_is_not_content_where_pytest_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    """A test may fail without a verdict in the records: a crash in a fixture, a test of the project's own."""
+
+    def judge(options: object, command: object, path: Path, *folders: Path) -> int:
+        ends = "FAIL" if "at-HEAD" in path.name else "PASS"
+        with Writer(path, "run") as writer:
+            writer.outcome("mine", "k", "accuracy", ends)
+            for case in CASES:
+                writer.case("mine", case, scene.judge("accuracy", "k", case), "grid")
+        return code if ends == "PASS" else 1
+
+    monkeypatch.setattr("numcheck.commands.at._judge", judge)
+    monkeypatch.setattr("numcheck.commands.at._checkout", lambda rev, folder: nullcontext(folder))
+    assert main(["run", "accuracy", "--at", "HEAD"]) == code
+    said = capsys.readouterr().out
+    assert "fixed: k" in said
+    assert ("pytest failed here" in said) == bool(code)
