@@ -180,6 +180,13 @@ def test_a_link_to_a_case_opens_it_with_its_inputs_and_its_replay(chromium: Brow
     ]
 
 
+@pytest.mark.parametrize(("room", "shown"), [(100, "100"), (120, "120"), (1.5, "1.5"), (2, "2"), (0.0123, "0.0123")])
+def test_a_headroom_keeps_its_zeros(chromium: Browser, pages: Pages, room: float, shown: str) -> None:
+    opened(chromium, pages["few"])
+    chromium.run(f"page.data.rows[0][5] = {room}; page.open([0])")
+    assert texts(chromium, "#case-claim")[0].endswith(f"lowest headroom {shown}.")
+
+
 def test_every_case_reads_in_the_browser_as_it_does_elsewhere(chromium: Browser, pages: Pages) -> None:
     """Replay lines and how inputs are made are composed in the page: they must be numcheck's own, letter by letter."""
     opened(chromium, pages["clean"])

@@ -12,7 +12,7 @@
   const quote = (text) =>
     /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
   const plain = (value) => (value === true ? "True" : value === false ? "False" : String(value));
-  const figure = (room) => (room === null ? "no gate that could have failed" : room.toPrecision(3).replace(/\.?0+($|e)/, "$1"));
+  const figure = (room) => (room === null ? "no gate that could have failed" : String(Number(room.toPrecision(3))));
 
   page.row = (number) => {
     const row = data.rows[number];
