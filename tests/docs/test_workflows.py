@@ -174,6 +174,11 @@ def test_a_device_whose_kernels_do_not_hold_fails_the_run_and_still_reports() ->
     assert "needs: [cpu, gpu]\n    if: ${{ !cancelled() }}" in text
 
 
+def test_a_run_on_main_is_never_cancelled_by_the_next() -> None:
+    text = (ROOT / ".github" / "workflows" / "numcheck.yml").read_text(encoding="utf-8")
+    assert re.findall(r"cancel-in-progress: (.*)", text) == ["${{ github.event_name == 'pull_request' }}"]
+
+
 @pytest.mark.parametrize(
     ("number", "at", "posted"),
     [("7", HEAD, True), ("7", "another", False), ("7; touch owned", HEAD, False), ("", HEAD, False)],
