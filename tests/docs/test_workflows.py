@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from numcheck.baseline import load
+from numcheck.record import read, worker_path
 from tests.report import scene
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,12 +121,33 @@ def test_the_report_step_writes_one_page_summary_and_annotations_of_all_devices(
 
 
 def test_records_of_a_job_that_was_cut_off_are_reported_all_the_same(checkout: Path) -> None:
-    path = checkout / "reports" / "devices" / "gpu.jsonl"
-    path.write_bytes(path.read_bytes()[:-40])
+    """Such a job has its workers' records alone, the last line torn: what its upload takes is what is reported."""
+    reports = checkout / "reports"
+    (reports / "devices" / "gpu.jsonl").unlink()
+    run = "20260302T093001Z-d41f07"
+    for worker in ("gw0", "gw1"):
+        part = scene.write(worker_path(reports / "gpu.jsonl", run, worker), count=3, devices=("cuda",))
+        part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-1])[:-40])
+    text = (ROOT / ".github" / "workflows" / "numcheck.yml").read_text(encoding="utf-8")
+    for uploaded in re.findall(r"path: (reports/.*\.jsonl)$", text, flags=re.MULTILINE):
+        for path in checkout.glob(uploaded):
+            path.rename(reports / "devices" / path.name)
     done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
     assert done.returncode == 0, done.stderr
     assert "some records could not be read" in done.stdout
-    assert "unreadable line" in (checkout / "reports" / "numcheck.html").read_text(encoding="utf-8")
+    for path in (reports / "numcheck.html", reports / "head.jsonl"):
+        assert "NVIDIA H200" in path.read_text(encoding="utf-8")
+    page = (reports / "numcheck.html").read_text(encoding="utf-8")
+    assert "unreadable line" in page
+    assert "unfinished worker" in page
+
+
+def test_a_whole_job_is_not_counted_twice(checkout: Path) -> None:
+    """Beside the merged records it uploads its workers' own."""
+    devices = checkout / "reports" / "devices"
+    before = len(read(devices / "gpu.jsonl").rows)
+    shutil.copy(devices / "gpu.jsonl", worker_path(devices / "gpu.jsonl", "20260302T093001Z-d41f07", "main"))
+    assert len(read(sorted(devices.glob("gpu*.jsonl"))).rows) == before
 
 
 def test_without_any_records_the_report_step_fails(checkout: Path) -> None:
