@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -211,8 +212,48 @@ def test_the_comment_goes_to_the_pull_request_of_that_commit_alone(
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "number").write_text(number)
     (tmp_path / "found" / "comment.md").write_text("# Held\n" * 20_000)
-    script(tmp_path, "bin/gh", f'case "$1 $2" in "pr view") echo {at} ;; "pr comment") echo "$3" > posted ;; esac')
+    script(tmp_path, "bin/gh", f'case "$1 $2" in "pr view") echo {at} ;; "pr comment") cp "$5" posted ;; esac')
     done = shell(steps("numcheck-comment.yml")["Comment"], tmp_path, RUN="1", HEAD=HEAD, GH_TOKEN="t", GH_REPO="a/b")
     assert (tmp_path / "posted").exists() is posted
     assert (done.returncode == 0) is posted
     assert not (tmp_path / "owned").exists()
+
+
+BOT, MARK = "github-actions[bot]", "<!-- numcheck -->"
+
+
+@pytest.mark.parametrize(
+    ("comments", "edited"),
+    [
+        ([(1, BOT, f"{MARK}\r\n# Held"), (2, BOT, "coverage: 91 %")], "1"),
+        ([(2, BOT, "coverage: 91 %"), (3, "somebody", f"{MARK}\nmine")], ""),
+        ([], ""),
+    ],
+    ids=["another workflow's came later", "none is its own", "none"],
+)
+def test_the_comment_replaces_its_own_and_no_other(
+    tmp_path: Path, comments: list[tuple[int, str, str]], edited: str
+) -> None:
+    if shutil.which("jq", path="/usr/bin:/bin") is None:
+        pytest.skip("no jq, with which GitHub's gh reads answers: `apt-get install jq`")
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "number").write_text("7")
+    (tmp_path / "found" / "comment.md").write_text("# Did not hold\n")
+    listed = [{"id": i, "user": {"login": user}, "body": body} for i, user, body in comments]
+    (tmp_path / "listed.json").write_text(json.dumps(listed))
+    script(
+        tmp_path,
+        "bin/gh",
+        f"""case "$*" in
+          "run download"*) ;;
+          "pr view"*) echo {HEAD} ;;
+          "api --paginate repos/a/b/issues/7/comments --jq "*) jq -r "$5" listed.json ;;
+          "api --silent --method PATCH repos/a/b/issues/comments/"*) basename "$5" > edited; cp "${{7#body=@}}" posted ;;
+          "pr comment 7 --body-file "*) cp "$5" posted ;;
+          *) exit 3 ;;
+        esac""",
+    )
+    done = shell(steps("numcheck-comment.yml")["Comment"], tmp_path, RUN="1", HEAD=HEAD, GH_TOKEN="t", GH_REPO="a/b")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "posted").read_text() == f"{MARK}\n# Did not hold\n"
+    assert ((tmp_path / "edited").read_text().strip() if (tmp_path / "edited").exists() else "") == edited
