@@ -248,7 +248,9 @@ def test_the_comment_replaces_its_own_and_no_other(
           "run download"*) ;;
           "pr view"*) echo {HEAD} ;;
           "api --paginate repos/a/b/issues/7/comments --jq "*) jq -r "$5" listed.json ;;
-          "api --silent --method PATCH repos/a/b/issues/comments/"*) basename "$5" > edited; cp "${{7#body=@}}" posted ;;
+          "api --silent --method PATCH repos/a/b/issues/comments/"*)
+            basename "$5" > edited
+            cp "${{7#body=@}}" posted ;;
           "pr comment 7 --body-file "*) cp "$5" posted ;;
           *) exit 3 ;;
         esac""",
