@@ -81,7 +81,7 @@ def cards(
                 [(str(what), str(text)) for what, text in says.get("contract", {}).items()],
                 [cell for cell in line.cells if cell is not None],
                 seen.get(key),
-                against.against(comparison, mine, left) if comparison and mine else None,
+                against.against(comparison, mine, left, rows[key]) if comparison and mine else None,
                 contributors.contributors(rows[key]),
                 memory.memory(rows[key], pooled[key]),
                 [*times.against_base(mine), *timed.get(key, [])],

@@ -177,6 +177,25 @@ def test_from_a_mark_to_its_case_and_on_to_the_next(chromium: Browser, pages: Pa
     assert hash_of(chromium) in ("", "#")
 
 
+def test_a_gate_s_mark_in_the_head_leads_to_its_case(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["compared"])
+    found = chromium.run("""[...document.querySelectorAll("svg.thennow")].map((svg) => ({
+      label: svg.getAttribute("aria-label"),
+      kernel: svg.closest(".card").querySelector("h3").innerText,
+      leads: [...svg.querySelectorAll(".now[data-rows]")].flatMap((path) => path.dataset.rows.split(" "))
+        .map((row) => page.row(Number(row))),
+    }))""")
+    assert found
+    for picture in found:
+        assert picture["leads"], picture["label"]
+        for row in picture["leads"]:
+            assert f"under {row['law']}," in picture["label"]
+            assert picture["kernel"].startswith(f"{row['spec']} as ")
+    chromium.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    chromium.run("document.querySelector('svg.thennow').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))")
+    assert chromium.run("document.getElementById('case').open")
+
+
 def test_a_link_to_a_case_opens_it_with_its_inputs_and_its_replay(chromium: Browser, pages: Pages) -> None:
     records = read(pages["failing"].with_suffix(".jsonl"))
     row = next(r for r in records.of("case") if r["status"] == "FAIL" and r["phase"] == "grid")
