@@ -41,10 +41,10 @@
   const facts = (line) => {
     const one = JSON.parse(line);
     const shown = { ...one.sizes, dtype: one.dtype, regime: one.regime, layout: one.layout, offset: one.offset, ...one.facts, seed: one.seed ?? 0 };
-    return Object.entries(shown).flatMap(([name, value]) => {
+    return Object.entries(shown).map(([name, value]) => {
       const pair = make("div");
       pair.append(make("dt", name), make("dd", plain(value)));
-      return [pair];
+      return pair;
     });
   };
 
