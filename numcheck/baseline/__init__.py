@@ -4,6 +4,31 @@ from __future__ import annotations
 
 from numcheck.baseline.file import load, text
 from numcheck.baseline.gather import of
-from numcheck.baseline.known import Acceptance, Baseline, Figure, GateKey, Known, Seen, Subject, narrowed
+from numcheck.baseline.known import (
+    Acceptance,
+    Baseline,
+    Figure,
+    GateKey,
+    Known,
+    Seen,
+    Subject,
+    joined,
+    narrowed,
+    within,
+)
 
-__all__ = ["Acceptance", "Baseline", "Figure", "GateKey", "Known", "Seen", "Subject", "load", "narrowed", "of", "text"]
+__all__ = [
+    "Acceptance",
+    "Baseline",
+    "Figure",
+    "GateKey",
+    "Known",
+    "Seen",
+    "Subject",
+    "joined",
+    "load",
+    "narrowed",
+    "of",
+    "text",
+    "within",
+]

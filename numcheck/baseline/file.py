@@ -14,6 +14,7 @@ from numcheck.case import Case
 from numcheck.errors import BadRecords, NumcheckError
 from numcheck.record import read
 from numcheck.selection import Kernel, Place
+from numcheck.verdict import Status
 
 FORMAT = "numcheck baseline"
 VERSION = 1
@@ -64,6 +65,7 @@ def plain(baseline: Baseline) -> dict[str, Any]:
         "commit": baseline.commit,
         "accepted": [vars(a) for a in baseline.accepted],
         "unfinished": list(baseline.unfinished),
+        "torn": list(baseline.torn),
         "kernels": [_known_json(k) for k in baseline.kernels.values()],
     }
 
@@ -85,6 +87,7 @@ def parse(data: object, file: str = "baseline") -> Baseline:
             str(data["commit"]),
             tuple(Acceptance(**a) for a in data["accepted"]),
             tuple(str(line) for line in data["unfinished"]),
+            tuple(str(line) for line in data.get("torn", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError, NumcheckError) as error:
         raise BadRecords(
@@ -115,6 +118,8 @@ def _known_json(known: Known) -> dict[str, Any]:
 def _known(data: Mapping[str, Any]) -> Known:
     subject = Subject(Kernel(data["specs"], data["spec"]), Place(*data["place"]))
     cases = [_seen(row) for row in data["cases"]]
+    for law, status in data["laws"].items():
+        _allowed(status, f"{data['spec']} under {law}")
     return Known(
         subject,
         dict(data["laws"]),
@@ -124,6 +129,12 @@ def _known(data: Mapping[str, Any]) -> Known:
         {seen.case.key: seen for seen in cases},
         dict(data["machine"]),
     )
+
+
+def _allowed(status: object, where: str) -> None:
+    """Raises ValueError for what is no status: everything that reads a baseline looks them up by name."""
+    if status not in Status.__members__:
+        raise ValueError(f"status {status!r} of {where}; allowed: {', '.join(Status.__members__)}")
 
 
 def _seen_json(seen: Seen) -> dict[str, Any]:
@@ -146,6 +157,11 @@ def _seen(data: Mapping[str, Any]) -> Seen:
         law: {name: data["outputs"].get(law, {}).get(name, "PASS") for name in names}
         for law, names in data["names"].items()
     }
+    for law, status in data["status"].items():
+        _allowed(status, f"a Case under {law}")
+    for law, by in outputs.items():
+        for name, status in by.items():
+            _allowed(status, f"{name} under {law}")
     return Seen(
         Case.from_json(data["case"]),
         data["phase"],

@@ -7,7 +7,7 @@ from typing import Any
 
 from numcheck.baseline.known import Baseline, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
-from numcheck.finding import findings
+from numcheck.finding import Finding, findings
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import Status, together, worst
@@ -34,19 +34,21 @@ def of(records: Records, chosen: Selection | None = None) -> Baseline:
     for row in records.of("declared"):
         for subject, known in gathered.items():
             if subject.kernel == Kernel(row["specs"], row["spec"]):
-                known.declared |= {str(k): str(v) for k, v in row["contract"].items()}
-    unfinished = [f"{f.spec} under {f.law}: {f.text}" if f.spec else f.text for f in findings(records) if _open(f.kind)]
+                known.declare(row)
+    found = findings(records)
+    unfinished = [_told(f) for f in found if f.kind in ("unfinished", "no_end")]
     unfinished += [str(problem) for problem in records.problems]
     return Baseline(
-        {subject.key: found.known(subject) for subject, found in gathered.items()},
+        {subject.key: known.known(subject) for subject, known in gathered.items()},
         chosen.last,
         _commit(chosen.environments.values()),
         unfinished=tuple(unfinished),
+        torn=tuple(_told(f) for f in found if f.kind == "bits_differ"),
     )
 
 
-def _open(kind: str) -> bool:
-    return kind in ("unfinished", "no_end")
+def _told(finding: Finding) -> str:
+    return f"{finding.spec} under {finding.law}: {finding.text}" if finding.spec else finding.text
 
 
 class _Gathering:
@@ -59,9 +61,16 @@ class _Gathering:
         self.declared: dict[str, str] = {}
         self.skipped: dict[str, str] = {}
         self.machine: dict[str, str] = {}
+        self.runs: set[str] = set()
+
+    def declare(self, row: Mapping[str, Any]) -> None:
+        """The Contract of the runs whose verdicts count; of several the last, whole, since lines may have gone."""
+        if row["run"] in self.runs or not self.runs:
+            self.declared = {str(k): str(v) for k, v in row["contract"].items()}
 
     def case(self, judged: Judged, environments: Mapping[str, Mapping[str, Any]]) -> None:
         row, law = judged.row, judged.law
+        self.runs.add(row["run"])
         case = Case.from_json(row["case"])
         seen = self.cases.setdefault(case.key, _blank(case, row["phase"]))
         seen["status"][law] = _worse(seen["status"].get(law), judged.status)
@@ -120,7 +129,10 @@ def _nearest(into: dict[GateKey, Figure], law: str, gates: Iterable[Mapping[str,
 
 
 def machine(environment: Mapping[str, Any], backend: str) -> dict[str, str]:
-    """What bits depend on besides the code: device, versions, and for a CPU its model; backend in its own key."""
+    """What bits depend on besides the code: device, versions, for a CPU its model, for a GPU what compiles for it.
+
+    backend in its own key.
+    """
     device = environment.get("device", {})
     versions = environment.get("versions", {})
     facts = {
@@ -130,6 +142,9 @@ def machine(environment: Mapping[str, Any], backend: str) -> dict[str, str]:
     }
     if device.get("kind") == "cpu":
         facts["cpu"] = str(environment.get("cpu", {}).get("model", ""))
+    else:
+        facts |= {name: str(device.get(name, "")) for name in ("driver", "cuda", "cudnn")}
+        facts["cudnn-frontend"] = str(versions.get("nvidia-cudnn-frontend", ""))
     return facts | ({"backend": backend} if backend else {})
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from numcheck.case import Case
 from numcheck.gate import Gate, GateKind
 from numcheck.selection import Kernel, Place
 
+T = TypeVar("T")
 # A Gate's place: law, output, kind.
 GateKey = tuple[str, str, str]
 
@@ -104,13 +105,18 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Baseline:
-    """One side of a comparison. unfinished: what was started and never judged, and files that could not be read."""
+    """One side of a comparison.
+
+    unfinished: what was started and never judged, and files that could not be read. torn: Cases of which the run
+    itself holds two hashes, so that neither can stand for it.
+    """
 
     kernels: Mapping[str, Known]
     when: str = ""
     commit: str = ""
     accepted: tuple[Acceptance, ...] = ()
     unfinished: tuple[str, ...] = ()
+    torn: tuple[str, ...] = ()
 
 
 def narrowed(base: Baseline, head: Baseline) -> Baseline:
@@ -119,8 +125,72 @@ def narrowed(base: Baseline, head: Baseline) -> Baseline:
     for key, now in head.kernels.items():
         if key in base.kernels:
             then = base.kernels[key]
-            laws = {law: status for law, status in then.laws.items() if law in now.laws}
-            skipped = {law: why for law, why in then.skipped.items() if law in now.skipped or law in now.laws}
+            # A law that could not run was asked for; a skip without a law is one of every law.
+            asked = {*now.laws, *now.skipped, *(then.laws if "" in now.skipped else ())}
+            laws = {law: status for law, status in then.laws.items() if law in asked}
+            skipped = {law: why for law, why in then.skipped.items() if law in asked}
             cases = {name: seen for name, seen in then.cases.items() if any(law in laws for law in seen.status)}
             kept[key] = replace(then, laws=laws, skipped=skipped, cases=cases)
     return replace(base, kernels=kept)
+
+
+def within(base: Baseline, modules: Collection[str]) -> Baseline:
+    """Of `base`, the kernels of these specs modules."""
+    kept = {key: known for key, known in base.kernels.items() if known.subject.kernel.specs in modules}
+    return replace(base, kernels=kept)
+
+
+def joined(then: Known, now: Known) -> Known:
+    """`then` with each law that `now` judged, or says could not run, replaced whole; the other laws stay, Case by Case.
+
+    Bits of a law that stays are kept only where both were judged on one machine: the file names one machine a kernel.
+    """
+    replaced = {*now.laws, *now.skipped}
+    one = all(then.machine[name] == fact for name, fact in now.machine.items() if name in then.machine)
+    cases = {key: _less(seen, replaced, one) for key, seen in then.cases.items()}
+    cases = {key: seen for key, seen in cases.items() if seen.status}
+    cases |= {key: _both(cases[key], seen) if key in cases else seen for key, seen in now.cases.items()}
+    return replace(
+        now,
+        laws={**_but(then.laws, replaced), **now.laws},
+        pooled={**{key: f for key, f in then.pooled.items() if key[0] not in replaced}, **now.pooled},
+        declared=now.declared or then.declared,
+        skipped={**_but(then.skipped, {*replaced, ""}), **now.skipped},
+        cases=dict(sorted(cases.items())),
+        machine={**then.machine, **now.machine},
+    )
+
+
+def _but(by_law: Mapping[str, T], laws: Collection[str]) -> dict[str, T]:
+    return {law: value for law, value in by_law.items() if law not in laws}
+
+
+def _less(seen: Seen, laws: Collection[str], hashes: bool) -> Seen:
+    """`seen` without what these laws said of it."""
+    bytes_of = (None, None) if "memory" in laws else (seen.measured_bytes, seen.formula_bytes)
+    return Seen(
+        seen.case,
+        seen.phase,
+        _but(seen.status, laws),
+        _but(seen.outputs, laws),
+        _but(seen.hashes, laws) if hashes else {},
+        {key: figure for key, figure in seen.gates.items() if key[0] not in laws},
+        _but(seen.seconds, laws) if hashes else {},
+        *bytes_of,
+    )
+
+
+def _both(one: Seen, other: Seen) -> Seen:
+    """What two sets of laws, with none in common, say of one Case."""
+    measured = other if other.measured_bytes is not None else one
+    return Seen(
+        other.case,
+        other.phase,
+        {**one.status, **other.status},
+        {**one.outputs, **other.outputs},
+        {**one.hashes, **other.hashes},
+        {**one.gates, **other.gates},
+        {**one.seconds, **other.seconds},
+        measured.measured_bytes,
+        measured.formula_bytes,
+    )

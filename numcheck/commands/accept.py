@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from numcheck.baseline import Acceptance, Baseline, Known, load, of, text
+from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
 from numcheck.record import read
@@ -15,7 +15,10 @@ from numcheck.verdict import Status
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right."""
+    """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right.
+
+    Raises BadRecords for a run that was cut off, or that holds two hashes of one Case.
+    """
     reason = " ".join(options.reason.split())
     if not reason:
         raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
@@ -28,9 +31,20 @@ def main(options: argparse.Namespace) -> int:
     ]
     if failed:
         print("not accepted, since a baseline holds what held:\n  " + "\n  ".join(failed))
+        print(
+            "repair the kernel, or state in its Contract what it promises, and run again; --reason excuses no failure"
+        )
         return 1
+    if head.unfinished or head.torn:
+        raise BadRecords(
+            f"{', '.join(options.records)}: {'; '.join((*head.torn, *head.unfinished))}; a baseline is one whole run "
+            "with one answer for each Case: run again with fresh records, and accept those"
+        )
     if not any(k.cases for k in head.kernels.values()):
-        raise BadRecords(f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept")
+        raise BadRecords(
+            f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept; "
+            "`numcheck run --records FILE` judges some, and `numcheck render FILE -o page.html` says what kept it"
+        )
     base = load(path) if path.exists() else None
     accepted = _accepted(base, head, reason)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,9 +54,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _accepted(base: Baseline | None, head: Baseline, reason: str) -> Baseline:
-    """The new baseline: what the run judged replaces what the old one said of it, the rest stays."""
+    """The new baseline: what the run judged replaces what the old one said of it, law by law; the rest stays."""
     kernels = {key: _named(known) for key, known in head.kernels.items() if known.cases}
     older = base.kernels if base else {}
+    kernels = {key: joined(older[key], known) if key in older else known for key, known in kernels.items()}
     changed = "the first" if base is None else _changed(base, head)
     entry = Acceptance(reason, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", head.commit, changed)
     history = (*(base.accepted if base else ()), entry)
@@ -56,6 +71,7 @@ def _named(known: Known) -> Known:
 
 
 def _changed(base: Baseline, head: Baseline) -> str:
-    comparison = compare(base, head)
+    """What of the part that the run judged moved: kernels and laws that it did not ask for stay, and are no loss."""
+    comparison = compare(narrowed(base, head), head)
     bits, fell = comparison.answers[:2]
     return f"bits changed: {bits.word}; accuracy or coverage fell: {fell.word}"

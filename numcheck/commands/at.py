@@ -36,10 +36,14 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
         _absent(records, base_records)
         judge = _judge_alone(folder / "judge")
         with _checkout(options.at, folder / "base") as base:
-            _judge(options, command, base_records, base, judge)
+            code = _judge(options, command, base_records, base, judge)
+        # Said now: the other run may take an hour, and would be of no use.
+        if code not in (0, 1) or not _judged(base_records):
+            print(f"nothing could be judged at {options.at}: see above, or name a revision that has these kernels")
+            return 2
         code = _judge(options, command, records, Path.cwd(), judge)
-        if code not in (0, 1) or not base_records.exists():
-            print(f"nothing could be judged at {options.at}" if code in (0, 1) else "nothing could be judged here")
+        if code not in (0, 1) or not _judged(records):
+            print("nothing could be judged here: see above")
             return 2
         head, then = read(records), of(read(base_records))
         if options.report:
@@ -57,6 +61,11 @@ def _absent(*paths: Path) -> None:
     for path in paths:
         if path.exists():
             raise InvalidSpec(f"{path} exists; --at needs fresh records, so remove it or name another file")
+
+
+def _judged(records: Path) -> bool:
+    """Whether a run left a verdict of any Case or claim."""
+    return records.exists() and any(known.laws or known.skipped for known in of(read(records)).kernels.values())
 
 
 def _judge(options: argparse.Namespace, command: Command, records: Path, cwd: Path, judge: Path) -> int:
@@ -94,17 +103,34 @@ def _git(*arguments: str, why: str) -> str:
     return done.stdout.strip()
 
 
+# What a fix may end in: nothing else says that a claim holds.
+SHOWN = (Status.PASS, Status.ORDER_DEPENDENT)
+
+
 def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
-    """What the change did to each claim; 0 where some claim failed at the base and holds now, and none fails now."""
-    fixed, broken = [], []
-    for key, known in now.kernels.items():
-        for law, status in known.laws.items():
-            before = then.kernels[key].laws.get(law, "") if key in then.kernels else ""
-            if not Status[status].held:
-                broken.append(f"{known.subject.name} under {law}: {before or 'not judged'} at {rev}, {status} here")
-            elif before and not Status[before].held:
-                fixed.append(f"{known.subject.name} under {law}: {before} at {rev}, {status} here")
-    print("\n".join(["", *(f"fixed: {line}" for line in fixed), *(f"does not hold: {line}" for line in broken)]))
-    if not fixed and not broken:
+    """What the change did to each claim; 0 where some claim failed at the base and is shown to hold here, none that
+    failed there is left unjudged, and none fails here."""
+    fixed: list[str] = []
+    open_: list[str] = []
+    broken: list[str] = []
+    for key, law in _claims(then, now):
+        name = (now.kernels.get(key) or then.kernels[key]).subject.name
+        before, here = _status(then, key, law), _status(now, key, law)
+        line = f"{name} under {law}: {before or 'not judged'} at {rev}, {here or 'not judged'} here"
+        if here and not Status[here].held:
+            broken.append(line)
+        elif before and not Status[before].held:
+            (fixed if here and Status[here] in SHOWN else open_).append(line)
+    said = {"fixed": fixed, "no longer judged": open_, "does not hold": broken}
+    print("\n".join(["", *(f"{word}: {line}" for word, lines in said.items() for line in lines)]))
+    if not any(said.values()):
         print(f"nothing that was judged failed at {rev}, so this change is not shown to fix anything")
-    return 0 if fixed and not broken else 1
+    return 0 if fixed and not open_ and not broken else 1
+
+
+def _claims(*sides: Baseline) -> dict[tuple[str, str], None]:
+    return dict.fromkeys((key, law) for side in sides for key, known in side.kernels.items() for law in known.laws)
+
+
+def _status(side: Baseline, key: str, law: str) -> str:
+    return side.kernels[key].laws.get(law, "") if key in side.kernels else ""

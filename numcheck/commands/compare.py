@@ -14,7 +14,7 @@ from numcheck.record import read
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the three answers and what moved, or write them; 1 where bits changed or something fell."""
+    """Print the three answers and what moved, or write them; 1 where it does not hold (`Comparison.held`)."""
     base = load(Path(options.base))
     comparison = compare(base, load(Path(options.head)))
     if options.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from numcheck.baseline import Baseline, Subject
+from numcheck.compare import words
 from numcheck.compare.kinds import Answer, Compared, Moved
 
 
@@ -12,24 +13,30 @@ def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
     question = "Did bits change?"
     kernels = tuple(kernels)
     said = [
-        f"{k.subject.name}: {b.output} in {len(b.changed)} of {b.same + len(b.changed)} Cases"
+        f"{k.subject.name}: {b.output} in {len(b.changed)} of {words.count(b.same + len(b.changed), 'Case')}"
         for k in kernels
         for b in k.changed
     ]
+    # One run with two answers: whichever of them the base has, the head does not keep it.
+    said += head.torn
     blind = tuple(_blind(kernels))
     blind += tuple(
-        f"{k.subject.name}: {b.output} has no bits in {len(b.unhashed)} Cases that the base hashed"
+        f"{k.subject.name}: {b.output} has no bits in {words.count(len(b.unhashed), 'Case')} that the base hashed"
         for k in kernels
         for b in k.bits
         if b.unhashed
     )
+    blind += tuple(f"the base holds no one answer: {line}" for line in base.torn)
     if said:
         return Answer(question, "yes", (*said, "a new baseline needs a written reason: numcheck accept", *blind))
     if blind or not any(k.bits for k in kernels):
         return Answer(
             question, "unknown", blind or (_apart(base, head, kernels) or "no Case was hashed on both sides",)
         )
-    return Answer(question, "no")
+    # "No" is said of what was compared, and drawn Cases may have nothing to be compared with.
+    shared, new = sum(k.shared for k in kernels), sum(k.new for k in kernels)
+    beside = f"{shared:,} of {words.count(shared + new, 'Case')} compared, {new:,} not in the base"
+    return Answer(question, "no", (beside,) if new else ())
 
 
 def _apart(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> str:
@@ -62,7 +69,7 @@ def fell(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iter
         name = k.subject.name
         said += [f"{name}: {m.what}: {m.before}, now {m.after}" for m in _telling(k.losses)]
         if k.vanished:
-            said.append(f"{name}: {len(k.vanished)} named Case(s) no longer run")
+            said.append(f"{name}: {words.no_longer_run(k.vanished)}")
     if not kernels and not said:
         return Answer("Did accuracy or coverage fall?", "unknown", (_apart(base, head, kernels),))
     word = "yes" if said else "no"
@@ -92,6 +99,10 @@ def not_run(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]
             reasons.setdefault(reason, []).append(law or "every law")
         name = known.subject.name
         said += [f"{name} under {', '.join(laws)}: {reason}" for reason, laws in reasons.items()]
-    said += [f"{k.subject.kernel.spec}: {len(k.vanished)} named Case(s) of the base" for k in kernels if k.vanished]
+    said += [
+        f"{k.subject.kernel.spec}: {words.count(len(k.vanished), 'named Case')} of the base"
+        for k in kernels
+        if k.vanished
+    ]
     said += head.unfinished
     return Answer("What was not run?", "something" if said else "nothing", tuple(said))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
+from numcheck.chance import student_limit
 from numcheck.compare import words
-from numcheck.compare.kinds import Bits, Compared, Moved, Ratio
-from numcheck.contract import ORDER_PROMISES
+from numcheck.compare.contracts import contract
+from numcheck.compare.kinds import Compared, Moved, Ratio
+from numcheck.compare.outputs import outputs
 from numcheck.verdict import Status
 
 # A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
@@ -36,12 +38,12 @@ def kernel(then: Known, now: Known) -> Compared:
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
     return Compared(
         now.subject,
-        bits=() if incomparable else tuple(_outputs(shared.values())),
+        bits=() if incomparable else tuple(outputs(shared.values(), then.declared, now.declared)),
         claims=tuple(_claims(then, now)),
-        cases=tuple(_statuses(shared.values())),
-        gates=tuple(_figures(shared.values(), then, now)),
+        cases=(*_statuses(shared.values()), *_lapsed(shared.values(), then, now)),
+        gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
-        contract=tuple(_contract(then.declared, now.declared)),
+        contract=tuple(contract(then.declared, now.declared)),
         memory=tuple(_memory(shared.values())),
         skips=tuple(_skips(then, now)),
         time=None if incomparable else _time(shared.values()),
@@ -63,61 +65,20 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"bits and times are not compared: {said}"
 
 
-def _outputs(pairs: Pairs) -> Iterator[Bits]:
-    same: dict[str, int] = {}
-    changed: dict[str, list[Case]] = {}
-    unhashed: dict[str, list[Case]] = {}
-    free: set[str] = set()
-    for then, now in pairs:
-        free |= _free(then) | _free(now)
-        found = _hashes(then, now)
-        for output, equal in found.items():
-            same[output] = same.get(output, 0) + equal
-            if not equal:
-                changed.setdefault(output, []).append(now.case)
-        for output in _missed(then, now):
-            if output not in found:
-                unhashed.setdefault(output, []).append(now.case)
-    for output in dict.fromkeys((*same, *unhashed)):
-        if output in free:
-            yield Bits(output, free=True)
-        else:
-            otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
-            yield Bits(output, same.get(output, 0), otherwise, lost)
-
-
-def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:
-    return tuple(sorted(cases, key=lambda case: case.elements))
-
-
-def _missed(then: Seen, now: Seen) -> Iterator[str]:
-    """Outputs that a law hashed then, and did not although it judged the Case now: a run that broke has no bits."""
-    hashed = dict.fromkeys(output for law, by in then.hashes.items() if law in now.status for output in by)
-    return (output for output in hashed if not any(output in by for by in now.hashes.values()))
-
-
-def _free(seen: Seen) -> set[str]:
-    """Outputs whose bits depend on the order in this Case."""
-    return {
-        name for by in seen.outputs.values() for name, status in by.items() if status == Status.ORDER_DEPENDENT.name
-    }
-
-
-def _hashes(then: Seen, now: Seen) -> dict[str, bool]:
-    """Output -> whether its bits are the same under every law that hashed it on both sides."""
-    found: dict[str, bool] = {}
-    for law in then.hashes.keys() & now.hashes.keys():
-        old, new = then.hashes[law], now.hashes[law]
-        for output in (name for name in old if name in new):
-            found[output] = found.get(output, True) and old[output] == new[output]
-    return found
-
-
 def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
     """Named Cases of the base that the head did not judge; of a kernel that could not run its skip says so."""
     if now.skipped and not now.cases:
         return ()
     return tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw")
+
+
+def _lapsed(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+    """Named Cases that other laws still judge and this one does not; a law that is gone or could not run says so."""
+    for old, new in pairs:
+        for law, status in old.status.items() if old.phase != "draw" else ():
+            if law in new.status or law not in now.laws or (_skip(now, law) and not _skip(then, law)):
+                continue
+            yield Moved(f"{law} of a named Case", words.status(status), words.status(""), new.case, law, loss=True)
 
 
 def _claims(then: Known, now: Known) -> Iterator[Moved]:
@@ -186,20 +147,28 @@ def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case |
             yield (new.case, key), old.gates[key], new.gates[key]
 
 
-def _contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
-    # A side that was written before Contracts were recorded knows nothing of them.
-    for what in dict.fromkeys((*then, *now)) if then and now else ():
-        old, new = then.get(what, "not declared"), now.get(what, "not declared")
-        if old != new:
-            yield Moved(what, old, new, loss=what.startswith("order ") and _weaker(old, new))
+def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+    """Gates that a law no longer has where it judged again: what nobody measures any more cannot fail.
+
+    Laws other than accuracy choose the kind by the order promise (bits, or a radius): another kind in its place is
+    told, and is no loss.
+    Which kinds are pooled rests on how many Cases a profile draws, so over all Cases only a law that pooled
+    something and pools nothing now has lost them.
+    """
+    pooling = {key[0] for key in now.pooled}
+    for key, figure in then.pooled.items():
+        if key[0] in now.laws and key[0] not in pooling:
+            yield Moved(words.gate(key), words.value(figure), words.NO_GATE, None, key[0], loss=True)
+    for old, new in pairs:
+        for key, figure in old.gates.items():
+            if key[0] in new.status and key not in new.gates:
+                loss = key[0] == "accuracy" or _kinds(new, key) < _kinds(old, key)
+                yield Moved(words.gate(key), words.value(figure), words.NO_GATE, new.case, key[0], loss)
 
 
-def _weaker(then: str, now: str) -> bool:
-    """Whether an output's order is promised less than it was; lines of `numcheck.declared`, "out single, d_x any"."""
-    old, new = (dict(promise.rsplit(" ", 1) for promise in said.split(", ") if " " in promise) for said in (then, now))
-    strongest: dict[str, int] = {promise: place for place, promise in enumerate(ORDER_PROMISES)}
-    both = [(old[name], new[name]) for name in old if name in new]
-    return any(strongest.get(after, 0) > strongest.get(before, 0) for before, after in both)
+def _kinds(seen: Seen, of: GateKey) -> int:
+    """How many kinds of Gate this law has on this output."""
+    return sum(key[:2] == of[:2] for key in seen.gates)
 
 
 def _memory(pairs: Pairs) -> Iterator[Moved]:
@@ -247,14 +216,15 @@ def _ran(known: Known, law: str, skip: str) -> str:
 
 
 def _time(pairs: Pairs) -> Ratio | None:
+    """The geometric mean over Cases, with Student's interval; laws of one Case share its sizes, so they give one."""
     logs = []
     for then, now in pairs:
-        for law in (law for law in then.seconds if law in now.seconds):
-            if then.seconds[law] > 0 and now.seconds[law] > 0:
-                logs.append(math.log(now.seconds[law] / then.seconds[law]))
+        laws = [law for law, s in then.seconds.items() if s > 0 and now.seconds.get(law, 0) > 0]
+        if laws:
+            logs.append(fmean(math.log(now.seconds[law] / then.seconds[law]) for law in laws))
     if len(logs) < FEWEST:
         return None
-    half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * stdev(logs) / math.sqrt(len(logs))
+    half = student_limit(1 - CONFIDENCE, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     middle = fmean(logs)
     return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
 

@@ -45,7 +45,7 @@ def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Kernel seconds now over then: geometric mean over the shared Cases, with its 95 % interval."""
+    """Kernel seconds now over then: geometric mean over so many shared Cases, with Student's 95 % interval."""
 
     ratio: float
     low: float
@@ -123,5 +123,29 @@ class Comparison:
 
     @property
     def held(self) -> bool:
-        """No bits changed, and nothing fell."""
-        return all(a.word != "yes" for a in self.answers[:2])
+        """Something was compared, nothing that was compared changed or fell, and no output lost its bits.
+
+        Bits of two machines are no one's fault and cannot be compared: that alone lets a comparison hold, and
+        `verdict` says so.
+        """
+        lost = any(b.unhashed for k in self.kernels for b in k.bits)
+        return self.judged and not lost and all(a.word != "yes" for a in self.answers[:2])
+
+    @property
+    def judged(self) -> bool:
+        """Whether any Case was judged on both sides."""
+        return any(k.shared for k in self.kernels)
+
+    @property
+    def verdict(self) -> str:
+        """What the exit code stands for, in words that claim no more than was compared."""
+        if not self.judged:
+            return (
+                "does not hold: nothing was compared, since no Case was judged on both sides; "
+                "`numcheck accept RECORDS --reason TEXT` adds a device or a kernel to a baseline"
+            )
+        if not self.held:
+            return "does not hold: bits changed or are missing, or accuracy or coverage fell"
+        if self.answers[0].word == "unknown":
+            return "held but for bits: bits not compared"
+        return "held: no bits changed, and nothing fell"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from numcheck.compare.kinds import Answer, Compared, Comparison, Moved, grouped
+from numcheck.compare.words import count, no_longer_run
 
 # Lines of one kind under one kernel: a terminal is read from the top; --json has all.
 SHOWN = 8
@@ -20,12 +21,13 @@ def as_text(comparison: Comparison) -> str:
     for kernel in comparison.kernels:
         if not kernel.quiet:
             lines += ["", kernel.subject.name, *(f"  {line}" for line in _kernel(kernel))]
-    quiet = sum(kernel.quiet for kernel in comparison.kernels)
-    lines += ["", f"{len(comparison.kernels)} kernel(s) on both sides, {quiet} without any change"]
+    both, quiet = count(len(comparison.kernels), "kernel"), [k for k in comparison.kernels if k.quiet]
+    seen = f" in {count(sum(k.shared for k in quiet), 'Case')}" if quiet else ""
+    lines += ["", f"{both} on both sides, {len(quiet)} with no change seen{seen}"]
     lines += [f"new: {subject.name}" for subject in comparison.added]
     lines += _times(comparison)
     lines += [f"accepted {a.when}: {a.reason}" for a in comparison.base.accepted[-1:]]
-    return "\n".join(lines)
+    return "\n".join([*lines, comparison.verdict])
 
 
 def _times(comparison: Comparison) -> list[str]:
@@ -47,22 +49,23 @@ def _answer(answer: Answer) -> Iterator[str]:
 
 def _kernel(kernel: Compared) -> Iterator[str]:
     for bits in kernel.changed:
-        yield f"{bits.output}: other bits in {len(bits.changed)} of {bits.same + len(bits.changed)} Cases, the smallest"
+        compared = count(bits.same + len(bits.changed), "Case")
+        yield f"{bits.output}: other bits in {len(bits.changed)} of {compared}, the smallest"
         yield f"  {bits.changed[0].line()}"
     for bits in (b for b in kernel.bits if b.unhashed):
-        yield f"{bits.output}: no bits in {len(bits.unhashed)} Cases that the base hashed, the smallest"
+        yield f"{bits.output}: no bits in {count(len(bits.unhashed), 'Case')} that the base hashed, the smallest"
         yield f"  {bits.unhashed[0].line()}"
     for heading in HEADINGS:
         moved: tuple[Moved, ...] = getattr(kernel, heading)
         yield from _cut([f"{m.what}: {m.before}, now {m.after}{_where(m, cases)}" for m, cases in grouped(moved)])
     if kernel.vanished:
-        yield f"{len(kernel.vanished)} named Case(s) no longer run, the first {kernel.vanished[0].line()}"
+        yield f"{no_longer_run(kernel.vanished)}, the first {kernel.vanished[0].line()}"
 
 
 def _where(moved: Moved, cases: int) -> str:
     if moved.case is None:
         return ""
-    return f" in {moved.case.line()}" + (f" and {cases - 1} more Case(s)" if cases > 1 else "")
+    return f" in {moved.case.line()}" + (f" and {count(cases - 1, 'more Case')}" if cases > 1 else "")
 
 
 def _cut(lines: list[str]) -> list[str]:
@@ -73,6 +76,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     """A plain JSON object; Cases as JSON."""
     return {
         "held": comparison.held,
+        "verdict": comparison.verdict,
+        "bits_compared": comparison.answers[0].word != "unknown",
         "answers": [asdict(answer) for answer in comparison.answers],
         "base": {"when": comparison.base.when, "commit": comparison.base.commit},
         "head": {"when": comparison.head.when, "commit": comparison.head.commit},

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 
 from numcheck.baseline import Figure, GateKey
+
+# What stands for a Gate where there is none.
+NO_GATE = "no such gate"
 
 
 def status(word: str) -> str:
@@ -26,3 +30,12 @@ def limit(figure: Figure) -> str:
 
 def bytes_of(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,} bytes"
+
+
+def count(n: int, noun: str) -> str:
+    """ "1 Case", "1,204 Cases"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def no_longer_run(cases: Sized) -> str:
+    return f"{count(len(cases), 'named Case')} no longer run{'s' if len(cases) == 1 else ''}"

@@ -32,7 +32,7 @@ def against_base(compared: Compared | None) -> Iterator[Times]:
     if compared is None or compared.time is None:
         return
     t = compared.time
-    how = f"kernel seconds of {t.cases} shared verdicts, not interleaved: a hint"
+    how = f"kernel seconds of {t.cases} shared Cases, not interleaved: a hint"
     yield _times("head / base", t.ratio, t.low, t.high, how, True)
 
 

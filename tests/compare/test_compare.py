@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from numcheck.baseline import Baseline, Known, load, narrowed, of, text
+from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text, within
+from numcheck.baseline.file import plain
 from numcheck.case import Case
 from numcheck.compare import Comparison, compare, grouped
 from numcheck.compare.text import as_json, as_text
@@ -20,6 +21,7 @@ from numcheck.evidence import Evidence
 from numcheck.gate import Gate
 from numcheck.record import Writer, read
 from numcheck.report import render_html, render_markdown
+from numcheck.selection import Kernel
 from numcheck.verdict import OutputVerdict, Status, Verdict
 from tests.report import scene
 from tests.report.tree import parse
@@ -55,13 +57,15 @@ def records(
     phase: str = "grid",
     seconds: float = 1.0,
     unavailable: str = "",
+    laws: tuple[str, ...] = ("bitwise", "accuracy", "memory"),
+    run: str = "",
 ) -> Baseline:
     """One run of one kernel under three laws, each verdict as `change` makes it."""
-    run = f"20260302T093000Z-{path.stem}"
+    run = run or f"20260302T093000Z-{path.stem}"
     with Writer(path, run, clock=scene.Clock()) as writer:
         writer.environment(scene.environment(device))
         writer.declared("kernels", spec, contract, oracle="mhc_post")
-        for law in ("bitwise", "accuracy", "memory"):
+        for law in laws:
             for case in cases:
                 judged = replace(change(verdict(law, case), case), spec=spec)
                 writer.case("kernels", case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
@@ -83,6 +87,7 @@ def test_the_same_run_twice_says_nothing(tmp_path: Path) -> None:
     assert words(found) == ["no", "no", "nothing"]
     assert found.held
     assert found.kernels[0].quiet
+    assert as_text(found).endswith("held: no bits changed, and nothing fell")
 
 
 def test_other_bits_are_named_by_output_and_case_and_are_no_fall(tmp_path: Path) -> None:
@@ -106,6 +111,23 @@ def test_bits_whose_order_is_free_are_not_compared(tmp_path: Path) -> None:
     found = compare(base, records(tmp_path / "b.jsonl", free))
     assert words(found)[0] == "no"
     assert [b.output for b in found.kernels[0].bits if b.free] == ["out"]
+
+
+def test_bits_promised_in_any_order_are_not_compared_where_nothing_tried_other_orders(tmp_path: Path) -> None:
+    def other(v: Verdict, case: Case) -> Verdict:
+        return replace(v, hashes={**v.hashes, "out": "0" * 16})
+
+    loose = {**CONTRACT, "order (fp32)": "out any, d_x fixed"}
+    base = records(tmp_path / "a.jsonl", laws=("accuracy",), contract=loose)
+    found = compare(base, records(tmp_path / "b.jsonl", other, laws=("accuracy",), contract=loose))
+    assert words(found)[0] == "no"
+    assert [(b.output, b.free) for b in found.kernels[0].bits] == [("d_x", False), ("out", True)]
+    # The promise of another dtype says nothing of this one, and bits that kept still in every order are compared.
+    fixed = {**CONTRACT, "order (bf16)": "out any"}
+    base = records(tmp_path / "c.jsonl", laws=("accuracy",), contract=fixed)
+    assert words(compare(base, records(tmp_path / "d.jsonl", other, laws=("accuracy",), contract=fixed)))[0] == "yes"
+    base = records(tmp_path / "e.jsonl", contract=loose)
+    assert words(compare(base, records(tmp_path / "f.jsonl", other, contract=loose)))[0] == "yes"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +163,20 @@ def test_an_error_beyond_its_spread_is_named_and_one_within_is_not(tmp_path: Pat
     assert {m.what for m in found.kernels[0].gates} == {"band of out under accuracy"}
 
 
+@pytest.mark.parametrize("kept", [(), ("ceiling",)])
+def test_a_gate_that_is_no_longer_there_is_a_loss_of_coverage(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    def fewer(v: Verdict, case: Case) -> Verdict:
+        return replace(v, gates=tuple(g for g in v.gates if g.kind in kept))
+
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", fewer)
+    found = compare(base, head)
+    assert words(found)[1] == "yes"
+    assert {(m.what, m.after, m.loss) for m in found.kernels[0].gates} == {
+        (f"{kind} of out under accuracy", "no such gate", True) for kind in ("ceiling", "band") if kind not in kept
+    }
+    assert words(compare(head, base))[1] == "no"
+
+
 def test_a_loosened_limit_is_a_loss_and_a_tightened_one_is_only_said(tmp_path: Path) -> None:
     def limits(v: Verdict, case: Case) -> Verdict:
         return replace(v, gates=tuple(replace(g, limit=1.2) if g.kind == "ceiling" else g for g in v.gates))
@@ -164,6 +200,30 @@ def test_a_contract_that_moved_is_shown_with_both_sides(tmp_path: Path) -> None:
     assert found.answers[1].sentences == ("k on CPU promises otherwise: roundings (bf16), order (bf16)",)
 
 
+def test_of_a_contract_line_only_what_moved_is_told(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl", contract={"order (bf16)": "out single, mass fixed, d_x any"})
+    head = records(tmp_path / "b.jsonl", contract={"order (bf16)": "out single, mass any, d_x any"})
+    assert "order (bf16): mass fixed, now mass any" in as_text(compare(base, head))
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "less"),
+    [
+        ("dtypes", "fp32, bf16", "bf16"),
+        ("outputs", "out, d_x", "out"),
+        ("compiled", "the same bits", "not claimed"),
+        ("flat caps", "out 0.001, d_x 0.5", "out 0.001"),
+        ("flat caps", "out 0.001", "out 0.01"),
+        ("flat caps", "out 0.001", "none"),
+    ],
+)
+def test_a_contract_line_that_promises_less_is_a_loss(tmp_path: Path, what: str, more: str, less: str) -> None:
+    base = records(tmp_path / "a.jsonl", contract={**CONTRACT, what: more})
+    head = records(tmp_path / "b.jsonl", contract={**CONTRACT, what: less})
+    assert [(m.what, m.loss) for m in compare(base, head).kernels[0].contract] == [(what, True)]
+    assert [(m.what, m.loss) for m in compare(head, base).kernels[0].contract] == [(what, False)]
+
+
 def test_more_memory_is_a_loss(tmp_path: Path) -> None:
     def more(v: Verdict, case: Case) -> Verdict:
         return replace(v, figures={"measured": 128, "formula": 128}) if v.law == "memory" else v
@@ -179,6 +239,30 @@ def test_named_cases_that_vanish_are_a_fall_and_drawn_ones_are_not(tmp_path: Pat
     assert words(compare(drawn, records(tmp_path / "b.jsonl", cases=CASES[:2]))) == ["no", "no", "nothing"]
 
 
+def test_a_law_that_judges_fewer_cases_is_a_fall_though_another_law_still_runs_them(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+
+    def without(seen: Seen) -> Seen:
+        kept = {law: status for law, status in seen.status.items() if law != "accuracy"}
+        return replace(seen, status=kept, outputs={law: seen.outputs[law] for law in kept}, gates={})
+
+    cases = {name: seen if seen.case["D"] == 31 else without(seen) for name, seen in known.cases.items()}
+    found = compare(base, replace(head, kernels={key: replace(known, cases=cases)}))
+    assert words(found)[1] == "yes"
+    assert not found.held
+    ((moved, count),) = grouped(found.kernels[0].cases)
+    assert (moved.what, moved.before, moved.after, count) == ("accuracy of a named Case", "PASS", "not judged", 2)
+
+
+def test_cases_that_the_base_does_not_have_are_said_where_nothing_changed(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl", cases=CASES[:2])
+    found = compare(base, records(tmp_path / "b.jsonl"))
+    assert found.answers[0].sentences == ("2 of 3 Cases compared, 1 not in the base",)
+    assert "1 kernel on both sides, 1 with no change seen in 2 Cases" in as_text(found)
+    assert "k on CPU: 1 named Case no longer runs" in compare(found.head, base).answers[1].sentences
+
+
 def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device(tmp_path: Path) -> None:
     base = records(tmp_path / "a.jsonl")
     other = records(tmp_path / "b.jsonl", spec="other")
@@ -186,6 +270,8 @@ def test_a_kernel_that_is_gone_is_a_fall_but_not_where_nothing_ran_on_its_device
     gpu = records(tmp_path / "c.jsonl", device="cuda")
     apart = compare(base, gpu)
     assert words(apart) == ["unknown", "unknown", "something"]
+    assert not apart.held
+    assert "nothing was compared" in as_text(apart)
     assert apart.answers[0].sentences[0].startswith("the base ran on CPU, the head on NVIDIA H200: ")
 
 
@@ -218,6 +304,24 @@ def test_bits_from_other_versions_are_not_compared_and_that_is_said(tmp_path: Pa
     assert words(found)[0] == "unknown"
     assert "torch 2.12.0 against 2.13.0+cpu" in found.kernels[0].incomparable
     assert found.kernels[0].time is None
+    # Another machine is no failure, and no proof either.
+    assert found.held
+    assert as_text(found).endswith("held but for bits: bits not compared")
+    assert as_json(found)["bits_compared"] is False
+
+
+@pytest.mark.parametrize("fact", ["driver", "cuda", "cudnn", "cudnn-frontend"])
+def test_what_compiles_for_a_gpu_is_part_of_its_machine(tmp_path: Path, fact: str) -> None:
+    base = records(tmp_path / "a.jsonl", device="cuda")
+    (key, known), = base.kernels.items()  # fmt: skip
+    moved = replace(base, kernels={key: replace(known, machine={**known.machine, fact: "other"})})
+    assert known.machine[fact] in compare(moved, base).kernels[0].incomparable
+
+
+def test_a_contract_that_was_superseded_is_no_promise_any_more(tmp_path: Path) -> None:
+    records(tmp_path / "a.jsonl", contract={**CONTRACT, "order (fp32)": "out any"})
+    (known,) = records(tmp_path / "a.jsonl", run="20260302T103000Z-b").kernels.values()
+    assert known.declared == CONTRACT
 
 
 def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
@@ -227,12 +331,29 @@ def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
     assert time.low <= 1.5 <= time.high < 1.51
 
 
+def test_the_interval_of_three_cases_is_students_and_laws_of_a_case_are_one_figure(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+    factors = dict(zip(known.cases, (1.0, 1.2, 1.44), strict=True))
+    cases = {
+        name: replace(seen, seconds={law: s * factors[name] for law, s in seen.seconds.items()})
+        for name, seen in known.cases.items()
+    }
+    time = compare(base, replace(head, kernels={key: replace(known, cases=cases)})).kernels[0].time
+    assert time is not None
+    assert time.cases == 3
+    assert time.ratio == pytest.approx(1.2)
+    # Student's t with 2 degrees of freedom at 95 %, from any table; of a normal it would be 1.96.
+    assert time.high / time.ratio == pytest.approx(1.2 ** (4.302653 / 3**0.5))
+    assert not time.clear
+
+
 def test_a_kernel_of_which_only_the_time_moved_is_told_where_times_are(tmp_path: Path) -> None:
     found = changed(tmp_path, seconds=1.5)
     assert found.kernels[0].quiet
     assert "k on CPU 1.50 [1.50 to 1.50]" in as_text(found)
     head = read(tmp_path / "b.jsonl")
-    assert "| k on CPU | 1.5 | 1.5 to 1.5 | 9 |" in render_markdown(head, load(tmp_path / "a.jsonl"))
+    assert "| k on CPU | 1.5 | 1.5 to 1.5 | 3 |" in render_markdown(head, load(tmp_path / "a.jsonl"))
 
 
 def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
@@ -242,6 +363,15 @@ def test_a_part_is_compared_with_the_same_part(tmp_path: Path) -> None:
     part = replace(head, kernels={key: replace(known, laws={"bitwise": "PASS"}, cases=dict(known.cases))})
     assert words(compare(base, part))[1] == "yes"
     assert words(compare(narrowed(base, part), part))[1] == "no"
+
+
+def test_a_run_of_one_module_is_compared_with_that_module(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (known,) = base.kernels.values()
+    other = replace(known, subject=replace(known.subject, kernel=Kernel("others.py", "k")))
+    both = replace(base, kernels={**base.kernels, other.subject.key: other})
+    assert words(compare(both, head))[1] == "yes"
+    assert words(compare(within(both, ("kernels",)), head)) == ["no", "no", "nothing"]
 
 
 def test_a_baseline_file_gives_back_what_it_was_made_from(tmp_path: Path) -> None:
@@ -274,6 +404,32 @@ def test_a_file_that_is_no_baseline_is_a_clear_error(tmp_path: Path, content: st
         load(path)
 
 
+@pytest.mark.parametrize("place", ["laws", "status", "outputs"])
+def test_a_status_that_is_none_is_said_when_the_file_is_read(tmp_path: Path, place: str) -> None:
+    data = plain(records(tmp_path / "a.jsonl"))
+    (kernel,) = data["kernels"]
+    at = kernel if place == "laws" else kernel["cases"][0]
+    at[place] = {"bitwise": {"out": "PASSED"} if place == "outputs" else "PASSED"}
+    (tmp_path / "x.json").write_text(json.dumps(data))
+    with pytest.raises(BadRecords, match=r"'PASSED' of .* under bitwise; allowed: PASS, .*; restore it"):
+        load(tmp_path / "x.json")
+
+
+def torn(path: Path) -> Baseline:
+    """A run that judged its Cases twice, with other bits of `out` the second time."""
+    flips = iter(range(10**6))
+    return records(path, lambda v, case: replace(v, hashes={**v.hashes, "out": f"{next(flips):016x}"}), cases=CASES * 2)
+
+
+def test_a_head_with_two_hashes_of_one_case_has_other_bits(tmp_path: Path) -> None:
+    head = torn(tmp_path / "a.jsonl")
+    assert words(compare(head, head))[0] == "yes"
+    assert "out has 2 different hashes" in compare(head, head).answers[0].sentences[0]
+    assert words(compare(head, replace(head, torn=())))[0] == "unknown"
+    (tmp_path / "b.json").write_text(text(head))
+    assert load(tmp_path / "b.json").torn == head.torn
+
+
 def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
     found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     assert "out: other bits in 3 of 3 Cases" in as_text(found)
@@ -288,10 +444,11 @@ def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> N
 
     found = changed(tmp_path, dead)
     assert words(found) == ["unknown", "no", "nothing"]
-    assert "k on CPU: out has no bits in 1 Cases that the base hashed" in found.answers[0].sentences
+    assert not found.held
+    assert "k on CPU: out has no bits in 1 Case that the base hashed" in found.answers[0].sentences
     assert not found.kernels[0].quiet
     assert [(b.output, b.same, len(b.unhashed)) for b in found.kernels[0].bits] == [("out", 2, 1), ("d_x", 2, 1)]
-    assert "out: no bits in 1 Cases" in as_text(found)
+    assert "out: no bits in 1 Case that" in as_text(found)
 
 
 def test_a_kernel_that_no_longer_launches_is_compared(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from numcheck.baseline import load
+from numcheck.baseline import joined, load
 from numcheck.cli import main
-from tests.compare.test_compare import CASES, records
+from numcheck.commands.at import _verdict
+from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
 
 
@@ -40,6 +42,22 @@ def test_accept_refuses_a_run_that_did_not_hold_and_leaves_the_file_alone(tmp_pa
     assert not (tmp_path / "numcheck-baseline.json").exists()
 
 
+def test_accept_refuses_a_run_with_two_answers_and_one_that_was_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn(tmp_path / "torn.jsonl")
+    assert main(["accept", "torn.jsonl", "--reason", "either will do"]) == 2
+    assert "different hashes" in capsys.readouterr().err
+    records(tmp_path / "whole.jsonl")
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "killed.jsonl").write_text("".join(lines[:-1]))
+    assert main(["accept", "killed.jsonl", "--reason", "nearly done"]) == 2
+    said = capsys.readouterr().err
+    assert "has no end row" in said
+    assert "run again" in said
+    assert not (tmp_path / "numcheck-baseline.json").exists()
+
+
 def test_accept_wants_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records(tmp_path / "a.jsonl")
     assert main(["accept", "a.jsonl", "--reason", "  "]) == 2
@@ -53,6 +71,32 @@ def test_a_baseline_holds_several_devices_and_accepting_one_keeps_the_other(tmp_
     assert main(["accept", "gpu.jsonl", "--reason", "GPU"]) == 0
     places = {known.subject.place.name for known in load(tmp_path / "numcheck-baseline.json").kernels.values()}
     assert places == {"CPU", "NVIDIA H200"}
+
+
+def test_accepting_some_laws_keeps_what_the_others_said(tmp_path: Path) -> None:
+    whole = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}), laws=("bitwise",))
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    assert main(["accept", "b.jsonl", "--reason", "another order of the loop"]) == 0
+    baseline = load(tmp_path / "numcheck-baseline.json")
+    (known,), (before,) = baseline.kernels.values(), whole.kernels.values()
+    assert known.laws == before.laws
+    for key, seen in known.cases.items():
+        assert seen.status == before.cases[key].status
+        assert set(seen.gates) == {("accuracy", "out", "ceiling"), ("accuracy", "out", "band")}
+        assert (seen.measured_bytes, seen.formula_bytes) == (64, 64)
+        assert seen.hashes["bitwise"]["out"] == "0" * 16 != seen.hashes["accuracy"]["out"]
+    assert baseline.accepted[-1].changed == "bits changed: yes; accuracy or coverage fell: no"
+
+
+def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path: Path) -> None:
+    (then,), (now,) = (
+        records(tmp_path / f"{name}.jsonl", laws=laws).kernels.values()
+        for name, laws in (("a", ("bitwise", "accuracy")), ("b", ("bitwise",)))
+    )
+    other = joined(replace(then, machine={**then.machine, "torch": "2.12.0"}), now)
+    assert {law for seen in other.cases.values() for law in seen.hashes} == {"bitwise"}
+    assert set(other.laws) == {"bitwise", "accuracy"}
 
 
 def test_compare_as_json_and_as_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +160,36 @@ def test_run_at_does_not_credit_a_change_that_fixes_nothing(
 ) -> None:
     assert main(["run", "--specs", "mine.py", "--device", "cpu", "evidence", "--at", "HEAD"]) == 1
     assert "not shown to fix anything" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("here", "code", "said"),
+    [
+        ({"accuracy": "PASS"}, 0, "fixed: k on CPU under accuracy: FAIL at main, PASS here"),
+        ({"accuracy": "ORDER_DEPENDENT"}, 0, "fixed: k on CPU under accuracy: FAIL at main, ORDER_DEPENDENT here"),
+        ({"accuracy": "VACUOUS"}, 1, "no longer judged: k on CPU under accuracy: FAIL at main, VACUOUS here"),
+        ({"accuracy": "UNAVAILABLE"}, 1, "no longer judged: k on CPU under accuracy: FAIL at main, UNAVAILABLE here"),
+        ({}, 1, "no longer judged: k on CPU under accuracy: FAIL at main, not judged here"),
+        ({"accuracy": "ERROR"}, 1, "does not hold: k on CPU under accuracy: FAIL at main, ERROR here"),
+    ],
+)
+def test_a_claim_is_fixed_only_where_it_is_shown_to_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: dict[str, str], code: int, said: str
+) -> None:
+    base = records(tmp_path / "a.jsonl")
+    (key, known), = base.kernels.items()  # fmt: skip
+    then = replace(base, kernels={key: replace(known, laws={"accuracy": "FAIL"})})
+    assert _verdict("main", then, replace(base, kernels={key: replace(known, laws=here)})) == code
+    assert said in capsys.readouterr().out
+
+
+def test_run_at_says_at_once_that_the_base_judged_nothing(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (repository / "new.py").write_text((repository / "mine.py").read_text())
+    assert (
+        main(["run", "--specs", "new.py", "--device", "cpu", "evidence", "--at", "HEAD", "--records", "r.jsonl"]) == 2
+    )
+    assert "nothing could be judged at HEAD" in capfd.readouterr().out
+    assert not (repository / "r.jsonl").exists()
 
 
 def test_run_at_a_revision_that_is_none(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,65 @@
+"""Contract lines of two runs: which read otherwise, and whether they promise less."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from numcheck.compare.kinds import Moved
+from numcheck.contract import ORDER_PROMISES
+
+# Lines that say one thing of each output or point.
+LISTS = ("order ", "roundings ", "sums ", "flat caps")
+
+
+def contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
+    # A side that was written before Contracts were recorded knows nothing of them.
+    for what in dict.fromkeys((*then, *now)) if then and now else ():
+        old, new = then.get(what, "not declared"), now.get(what, "not declared")
+        if old != new:
+            yield Moved(what, *_moved(what, old, new), loss=_promises_less(what, old, new))
+
+
+def _moved(what: str, then: str, now: str) -> tuple[str, str]:
+    """Of two lists, what is not in both: of five outputs a reader needs the one whose order is another."""
+    if not what.startswith(LISTS):
+        return then, now
+    old, new = then.split(", "), now.split(", ")
+    before, after = ", ".join(o for o in old if o not in new), ", ".join(n for n in new if n not in old)
+    return before or "not declared", after or "not declared"
+
+
+def _promises_less(what: str, then: str, now: str) -> bool:
+    """Whether a line of `numcheck.declared` that moved promises less; of lines not named here that is not defined."""
+    if what.startswith("order "):
+        return _weaker(then, now)
+    if what in ("dtypes", "outputs"):
+        return bool(set(then.split(", ")) - set(now.split(", ")))
+    if what == "compiled":
+        return now == "not claimed"
+    if what == "flat caps":
+        old, new = promises(then), promises(now)
+        return any(name not in new or _cap(new[name]) > _cap(cap) for name, cap in old.items())
+    return False
+
+
+def _cap(said: str) -> float:
+    """A flat cap as a number; what is none caps nothing."""
+    try:
+        return float(said)
+    except ValueError:
+        return math.inf
+
+
+def _weaker(then: str, now: str) -> bool:
+    """Whether an output's order is promised less than it was; lines of `numcheck.declared`, "out single, d_x any"."""
+    old, new = promises(then), promises(now)
+    strongest: dict[str, int] = {promise: place for place, promise in enumerate(ORDER_PROMISES)}
+    both = [(old[name], new[name]) for name in old if name in new]
+    return any(strongest.get(after, 0) > strongest.get(before, 0) for before, after in both)
+
+
+def promises(said: str) -> dict[str, str]:
+    """Name -> what is said of it, of a line like "out single, d_x any"."""
+    parts = (promise.rpartition(" ") for promise in said.split(", "))
+    return {name: word for name, _, word in parts if name}
