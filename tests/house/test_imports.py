@@ -19,7 +19,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
     ("distinct", "blocks", "figures", "residual", "judge", "stream", "pool", "fingerprint", "promise"),
     ("laws",),
-    ("schema", "record", "environment", "finding", "failure", "clean", "tally", "alarms", "declared"),
+    ("harmless", "schema", "record", "environment", "finding", "failure", "clean", "tally", "alarms", "declared"),
     ("selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
