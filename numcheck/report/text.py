@@ -27,6 +27,8 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def figure(value: float) -> str:
