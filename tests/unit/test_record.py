@@ -28,7 +28,7 @@ from tests.report import scene
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE = Case.of(S=1, H=2, D=31, dtype="bf16", facts={"pattern": 'it\'s "odd"'}, seed=7)
-GATE = Gate("band", "out", math.nan, math.inf, "because", lower=-math.inf)
+GATE = Gate("band", "out", math.nan, math.inf, "because", lower=-math.inf, vacuous="no figure where nothing rounds")
 VERDICT = Verdict(
     "triton",
     "accuracy",
@@ -243,6 +243,12 @@ CONTRADICTIONS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda row: row["case"].update(dtype="int8"), "dtype='int8', but it must be one of"),
     (lambda row: row["case"].update(later=1), "unknown Case field(s) ['later']"),
     (lambda row: row.update(law="memory", figures={"measured": 1}), "figures.measured and figures.formula"),
+    (lambda row: row.update(status="FAIL"), "has status FAIL, but the worst of its outputs is PASS"),
+    (lambda row: row["outputs"]["out"].update(status="FAIL"), "has status PASS, but the worst of its outputs is FAIL"),
+    (lambda row: row.update(outputs={}), "has status PASS, but the worst of its outputs is VACUOUS"),
+    (lambda row: row["gates"][0].update(vacuous=""), "has a 'band' gate of 'out' at NaN, and yet PASS for it"),
+    (lambda row: row["gates"][0].update(vacuous="", value=0, limit="nan"), "gate of 'out' at NaN"),
+    (lambda row: row["gates"][0].update(vacuous="", output="gone"), "gate of 'gone' at NaN"),
 ]
 
 
@@ -260,6 +266,25 @@ def test_a_row_that_contradicts_itself_is_a_problem_of_its_line_and_the_others_a
     assert said in problem
     assert [row["kind"] for row in records.rows] == ["run", "environment", "started", "end"]
     baseline.of(records)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {},
+        {"*": OutputVerdict(Status.ERROR, "the law raised")},
+        {"out": OutputVerdict(Status.FAIL, "band nan beyond inf"), "d_x": OutputVerdict(Status.PASS)},
+        {"out": OutputVerdict(Status.VACUOUS), "d_x": OutputVerdict(Status.UNAVAILABLE)},
+    ],
+    ids=["none", "error", "fail", "unavailable"],
+)
+def test_whatever_a_law_may_say_is_no_contradiction(tmp_path: Path, outputs: dict[str, OutputVerdict]) -> None:
+    gates = () if "out" not in outputs else (replace(GATE, vacuous=""),)
+    verdict = replace(VERDICT, outputs=outputs, gates=gates)
+    with Writer(tmp_path / "r.jsonl", "run1") as writer:
+        writer.case("kernels", CASE, verdict, "grid")
+        writer.pooled("kernels", replace(verdict, pooled=True))
+    assert read(tmp_path / "r.jsonl").problems == ()
 
 
 def test_keys_of_a_later_version_are_kept(tmp_path: Path) -> None:
