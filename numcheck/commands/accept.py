@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
+from numcheck.commands.common import spare
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line, visible
@@ -23,6 +24,7 @@ def main(options: argparse.Namespace) -> int:
     reason = " ".join(options.reason.split())
     if not visible(reason):
         raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
+    spare(options.baseline, *options.records)
     head, path = of(read([Path(p) for p in options.records])), Path(options.baseline)
     failed = [
         f"{k.subject.name} under {law}: {status}"
