@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -44,6 +45,8 @@ CUDA_TORCH = "import torch; raise SystemExit(0 if torch.version.cuda else 1)"
 # What a task needs beside numcheck's own dependencies: extras of pyproject.toml.
 JUDGE = ("torch", "triton", "parallel")
 EXTRAS = {"judge": JUDGE, "test": (*JUDGE, "test"), "check": (*JUDGE, "test", "lint"), "env": (*JUDGE, "test", "lint")}
+# Folders that installers put packages into; Debian's own is the second.
+PACKAGES = ("site-packages", "dist-packages")
 # Run inside .venv: print each requirement of numcheck and the given extras that is not met; reaches no registry.
 MISSING = """
 import sys, tomllib
@@ -109,8 +112,8 @@ def make_venv(extras: tuple[str, ...]) -> None:
         shutil.rmtree(VENV, ignore_errors=True)
         print(f"making {VENV.name} ({'on the installed CUDA torch' if on_cuda else 'with CPU torch'})", flush=True)
         quiet(sys.executable, "-m", "venv", *(["--system-site-packages"] if on_cuda else []), VENV)
-        if on_cuda and sys.prefix != sys.base_prefix:
-            show_packages_of(sys.prefix)
+        if on_cuda:
+            show_packages(sys.path)
     try:
         install(extras, on_cuda)
     except subprocess.CalledProcessError as error:
@@ -122,11 +125,16 @@ def make_venv(extras: tuple[str, ...]) -> None:
     STAMP.write_text(" ".join([digest, *sorted({*made[1:], *extras})]))
 
 
-def show_packages_of(prefix: str) -> None:
-    """Let .venv see the packages of the virtual environment that runs this: system packages are the base's alone."""
-    folders = [path for path in sys.path if path.startswith(prefix) and path.endswith("site-packages")]
+def show_packages(seen: Sequence[str]) -> None:
+    """Let .venv see the folders of packages in `seen`, the path of the Python that runs this.
+
+    It may be a virtual environment's, whose packages --system-site-packages leaves out, under any spelling: its prefix
+    may be a symbolic link. addsitedir also reads the folders' own .pth files, by which some packages are found.
+    """
+    folders = [path for path in dict.fromkeys(seen) if Path(path).name in PACKAGES and Path(path).is_dir()]
     (target,) = VENV.glob("lib/python*/site-packages")
-    (target / "outer.pth").write_text("\n".join(folders) + "\n")
+    lines = [f"import site; site.addsitedir({os.path.abspath(path)!r})" for path in folders]
+    (target / "outer.pth").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def install(extras: tuple[str, ...], on_cuda: bool) -> None:

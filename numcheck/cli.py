@@ -287,7 +287,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(module.main(options))
     except NumcheckError as error:
-        print(f"numcheck {options.command}: {error}", file=sys.stderr)
+        from numcheck.harmless import one_line
+
+        # Of several lines each is kept, and none may read as a command.
+        said = f"numcheck {options.command}: {error}".splitlines()
+        print("\n".join(map(one_line, said)), file=sys.stderr)
         return MISUSED
     except BrokenPipeError:
         sys.stderr.close()

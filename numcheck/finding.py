@@ -24,6 +24,11 @@ class Finding:
     law: str = ""
     case: dict[str, Any] | None = None
 
+    @property
+    def open(self) -> bool:
+        """Whether it is of work that was started and not finished."""
+        return self.kind in ("unfinished", "no_end")
+
 
 def findings(records: Records) -> tuple[Finding, ...]:
     """Cases that never finished, workers that never ended, and equal Cases with unequal bits."""

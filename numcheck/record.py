@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numcheck
-from numcheck import schema
+from numcheck import coherent, schema
 from numcheck.case import Case
 from numcheck.clock import timed
 from numcheck.errors import BadRecords, RecordsLost
@@ -311,7 +311,7 @@ def _file_rows(path: Path, problems: list[Problem]) -> list[Row]:
                 f"{path}:{number}: written with schema {newer}, but this numcheck ({numcheck.__version__}) reads up to "
                 f"{schema.VERSION}; install a newer numcheck"
             )
-        if wrong:
+        if wrong or (wrong := coherent.wrong(row)):
             torn.append((raw, Problem(path.name, number, wrong)))
         else:
             rows.append(row)

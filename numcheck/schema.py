@@ -8,6 +8,7 @@ and raises `VERSION` only where an old reader would misread a row.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,11 +26,14 @@ Check = Callable[[Any], str]
 
 NON_FINITE = ("inf", "-inf", "nan")
 TEXT: Shape = {"type": "string"}
-COUNT: Shape = {"type": "integer", "minimum": 0}
+# JSON bounds no number: beyond the largest float, arithmetic with one would end whoever reads the row.
+LARGEST = sys.float_info.max
+COUNT: Shape = {"type": "integer", "minimum": 0, "maximum": LARGEST}
 FLAG: Shape = {"type": "boolean"}
 ANYTHING: Shape = {}
+FINITE: Shape = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
 # JSON has no infinities, so they are written by name.
-NUMBER: Shape = {"anyOf": [{"type": "number"}, {"enum": list(NON_FINITE)}]}
+NUMBER: Shape = {"anyOf": [FINITE, {"enum": list(NON_FINITE)}]}
 
 
 def one_of(*values: str) -> Shape:
@@ -93,7 +97,8 @@ VERDICT: dict[str, Shape] = {
     "rungs": list_of(RUNG),
     "hashes": map_of(TEXT),
     "evidence": EVIDENCE,
-    "figures": map_of(ANYTHING),
+    # Whatever the law tells; of memory, these two are read again.
+    "figures": record({}, measured=FINITE, formula=FINITE),
 }
 JUDGED: dict[str, Shape] = {"specs": TEXT, "spec": TEXT, "law": TEXT}
 
@@ -227,11 +232,13 @@ def checker(shape: Shape) -> Check:
         return _mapping(checker(shape["additionalProperties"]))
     if "properties" in shape:
         return _object(shape["required"], shape["properties"])
-    least = shape.get("minimum")
+    least, most = shape.get("minimum"), shape.get("maximum")
 
     def leaf(value: Any) -> str:
         if type(value) not in types:  # exact types: a bool is no integer here
             return f" is {excerpt(value)}, not {_article(label)}"
+        if most is not None and value > most:
+            return f" is {excerpt(value)}, beyond {most:.3g}"
         return f" is {value}, below {least}" if least is not None and value < least else ""
 
     return leaf
@@ -239,6 +246,8 @@ def checker(shape: Shape) -> Check:
 
 def _number(value: Any) -> str:
     kind = type(value)
+    if kind is int and abs(value) > LARGEST:
+        return f" is {excerpt(value)}, beyond {LARGEST:.3g}"
     if kind is float or kind is int or (kind is str and value in NON_FINITE):
         return ""
     return f" is {excerpt(value)}, not a number"
@@ -280,7 +289,7 @@ def _mapping(entry: Check) -> Check:
 def _enough(shape: Shape) -> frozenset[type]:
     """The types of which any value has this shape: a look at the type then saves the call."""
     if "anyOf" in shape:
-        return frozenset((int, float))
+        return frozenset((float,))
     names = shape.get("type")
     if names in ("string", "boolean"):
         return frozenset(_TYPES[str(names)])

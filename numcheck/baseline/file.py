@@ -89,7 +89,7 @@ def parse(data: object, file: str = "baseline") -> Baseline:
             tuple(str(line) for line in data["unfinished"]),
             tuple(str(line) for line in data.get("torn", ())),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, NumcheckError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NumcheckError) as error:
         raise BadRecords(
             f"{file}: a damaged baseline ({type(error).__name__}: {error}); restore it from the repository, or "
             "accept the records again"

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
+from numcheck.commands.common import spare
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
+from numcheck.harmless import one_line, visible
 from numcheck.record import read
 from numcheck.verdict import Status
 
@@ -20,8 +22,9 @@ def main(options: argparse.Namespace) -> int:
     Raises BadRecords for a run that was cut off, or that holds two hashes of one Case.
     """
     reason = " ".join(options.reason.split())
-    if not reason:
+    if not visible(reason):
         raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
+    spare(options.baseline, *options.records)
     head, path = of(read([Path(p) for p in options.records])), Path(options.baseline)
     failed = [
         f"{k.subject.name} under {law}: {status}"
@@ -30,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
         if not Status[status].held
     ]
     if failed:
-        print("not accepted, since a baseline holds what held:\n  " + "\n  ".join(failed))
+        print("not accepted, since a baseline holds what held:\n  " + "\n  ".join(map(one_line, failed)))
         print(
             "repair the kernel, or state in its Contract what it promises, and run again; --reason excuses no failure"
         )

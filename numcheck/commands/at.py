@@ -16,6 +16,7 @@ from numcheck.baseline import Baseline, of
 from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
+from numcheck.harmless import one_line
 from numcheck.record import read
 from numcheck.verdict import Status
 
@@ -125,7 +126,7 @@ def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
         elif before and not Status[before].held:
             (fixed if here and Status[here] in SHOWN else open_).append(line)
     said = {"fixed": fixed, "no longer judged": open_, "does not hold": broken}
-    print("\n".join(["", *(f"{word}: {line}" for word, lines in said.items() for line in lines)]))
+    print("\n".join(["", *(one_line(f"{word}: {line}") for word, lines in said.items() for line in lines)]))
     if not any(said.values()):
         print(f"nothing that was judged failed at {rev}, so this change is not shown to fix anything")
     return 0 if fixed and not open_ and not broken else 1

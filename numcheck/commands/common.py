@@ -8,11 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from numcheck.capability import Device
 from numcheck.case import Case
-from numcheck.errors import InvalidCase, InvalidSpec
+from numcheck.errors import BadRecords, InvalidCase, InvalidSpec
 
 if TYPE_CHECKING:
     from numcheck.laws.law import Law
@@ -89,6 +90,17 @@ def by_name(things: Sequence[T], name: str, noun: str) -> T:
             return thing
     names = ", ".join(str(getattr(thing, "name", thing)) for thing in things) or "none"
     raise InvalidSpec(f"no {noun} {name!r}; there is {names}")
+
+
+def spare(output: str, *inputs: str | None) -> None:
+    """Raises BadRecords where `output` would be written over one of `inputs`, by whatever name it goes."""
+    for given in filter(None, inputs):
+        if _same(Path(output), Path(given)):
+            raise BadRecords(f"{output} would be written over {given}, which is read; name another file for the output")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) if one.exists() and other.exists() else one.resolve() == other.resolve()
 
 
 def print_json(data: object) -> None:

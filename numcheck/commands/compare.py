@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from numcheck.baseline import Baseline, load
-from numcheck.commands.common import print_json
+from numcheck.commands.common import print_json, spare
 from numcheck.compare import compare
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
@@ -15,6 +15,8 @@ from numcheck.record import read
 
 def main(options: argparse.Namespace) -> int:
     """Print the three answers and what moved, or write them; 1 where it does not hold (`Comparison.held`)."""
+    if options.output:
+        spare(options.output, options.base, options.head)
     base = load(Path(options.base))
     comparison = compare(base, load(Path(options.head)))
     if options.json:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from numcheck.errors import BadRecords
+from numcheck.harmless import one_line
 from numcheck.record import merge
 
 
@@ -14,7 +15,7 @@ def main(options: argparse.Namespace) -> int:
     paths = [part for given in options.records for part in parts(Path(given))]
     merged = merge(paths, Path(options.output))
     for problem in merged.problems:
-        print(f"problem: {problem}")
+        print(one_line(f"problem: {problem}"))
     print(f"{len(merged.rows)} rows from {len(paths)} file(s): {options.output}")
     return 1 if merged.problems else 0
 

@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 
 from numcheck.baseline import load
+from numcheck.commands.common import spare
 from numcheck.record import read
 from numcheck.report import render_annotations, save
 
 
 def main(options: argparse.Namespace) -> int:
     """Write the report and say where."""
+    spare(options.output, *options.records, options.baseline)
     records = read([Path(p) for p in options.records])
     output = Path(options.output)
     base = load(Path(options.baseline)) if options.baseline else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from numcheck.compare.kinds import Answer, Compared, Comparison, Moved, grouped
 from numcheck.compare.words import count, no_longer_run
+from numcheck.harmless import one_line
 
 # Lines of one kind under one kernel: a terminal is read from the top; --json has all.
 SHOWN = 8
@@ -16,7 +17,7 @@ HEADINGS = ("claims", "contract", "limits", "gates", "cases", "memory", "skips")
 
 
 def as_text(comparison: Comparison) -> str:
-    """The answers, then each kernel of which there is something to say."""
+    """The answers, then each kernel of which there is something to say; what records call things is harmless in it."""
     lines = [line for answer in comparison.answers for line in _answer(answer)]
     for kernel in comparison.kernels:
         if not kernel.quiet:
@@ -27,7 +28,7 @@ def as_text(comparison: Comparison) -> str:
     lines += [f"new: {subject.name}" for subject in comparison.added]
     lines += _times(comparison)
     lines += [f"accepted {a.when}: {a.reason}" for a in comparison.base.accepted[-1:]]
-    return "\n".join([*lines, comparison.verdict])
+    return "\n".join(map(one_line, [*lines, comparison.verdict]))
 
 
 def _times(comparison: Comparison) -> list[str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from markupsafe import Markup
 
-from numcheck.baseline import GateKey, Known, Seen
+from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.compare import Bits, Compared, Comparison, Moved, grouped, words
-from numcheck.report import axes
+from numcheck.report import axes, svg
 from numcheck.report.gates import headroom
 from numcheck.report.inputs import made
 from numcheck.report.text import clean, count, figure, short
-from numcheck.selection import law_order
+from numcheck.selection import Judged, law_order
 
 # Pictures of gates that did not move, in one page: beyond, they are counted. Those that moved are always drawn.
 QUIET = 240
@@ -109,11 +109,25 @@ GROUPS = (
 )
 
 
-def against(comparison: Comparison, compared: Compared, budget: Budget) -> Against:
-    """Of one kernel; takes from `budget` what it draws of gates that did not move."""
+@dataclass
+class Pair:
+    """One gate's headrooms then and now: of Cases (now with the Case's number), and of all Cases together."""
+
+    then: list[float] = field(default_factory=list)
+    now: list[svg.Spot] = field(default_factory=list)
+    pooled: list[float] = field(default_factory=list)
+
+
+def against(
+    comparison: Comparison, compared: Compared, budget: Budget, rows: Iterable[tuple[int, Judged]] = ()
+) -> Against:
+    """Of one kernel; takes from `budget` what it draws of gates that did not move.
+
+    rows: the head's judged Cases of this kernel with their numbers in the page, to which its marks lead.
+    """
     base, head = (side.kernels[compared.subject.key] for side in (comparison.base, comparison.head))
     told = {moved.what for moved in compared.gates}
-    pairs = _pairs(base, head)
+    pairs = _pairs(base, head, {(j.law, Case.from_json(j.row["case"]).key): at for at, j in rows})
     moved = [key for key in pairs if words.gate(key) in told]
     still = [key for key in pairs if key not in moved][: budget.left]
     budget.left -= len(still)
@@ -121,32 +135,47 @@ def against(comparison: Comparison, compared: Compared, budget: Budget) -> Again
         compared,
         [_bits(bits, base, head) for bits in compared.bits],
         [change for name, group in GROUPS for change in _changes(group, getattr(compared, name))],
-        [_then_now(key, *pairs[key], True) for key in moved],
-        [_then_now(key, *pairs[key], False) for key in still],
+        [_then_now(key, pairs[key], True) for key in moved],
+        [_then_now(key, pairs[key], False) for key in still],
         len(pairs) - len(moved) - len(still),
         [_link(case) for case in compared.vanished[:CASES]],
     )
 
 
-def _pairs(base: Known, head: Known) -> Mapping[GateKey, tuple[list[float], list[float]]]:
+def _pairs(base: Known, head: Known, numbers: Mapping[tuple[str, str], int]) -> Mapping[GateKey, Pair]:
     """Gate -> headrooms then and now, of the Cases that both runs judged and of all Cases together."""
-    found: dict[GateKey, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-    sides = [(base.pooled, head.pooled)]
-    sides += [(base.cases[key].gates, seen.gates) for key, seen in head.cases.items() if key in base.cases]
-    for old, new in sides:
-        for gate in (gate for gate in old if gate in new):
-            if old[gate].vacuous and new[gate].vacuous:
-                continue
-            for into, figure_ in zip(found[gate], (old[gate], new[gate]), strict=True):
-                into.append(headroom(gate[2], figure_.value, figure_.limit, figure_.lower))
+    found: dict[GateKey, Pair] = defaultdict(Pair)
+    for gate, then, now in _shared(base.pooled, head.pooled):
+        found[gate].then.append(then)
+        found[gate].pooled.append(now)
+    for key, seen in head.cases.items():
+        if key not in base.cases:
+            continue
+        for gate, then, now in _shared(base.cases[key].gates, seen.gates):
+            found[gate].then.append(then)
+            number = numbers.get((gate[0], key))
+            if number is None:
+                found[gate].pooled.append(now)
+            else:
+                found[gate].now.append((now, number))
     return dict(sorted(found.items(), key=lambda item: law_order(item[0][0])))
 
 
-def _then_now(key: GateKey, then: list[float], now: list[float], moved: bool) -> ThenNow:
+def _shared(base: Mapping[GateKey, Figure], head: Mapping[GateKey, Figure]) -> Iterator[tuple[GateKey, float, float]]:
+    """The gates of both with their headrooms then and now, without those that could have failed in neither."""
+    for gate, old in base.items():
+        if gate in head and not (old.vacuous and head[gate].vacuous):
+            then, now = (headroom(gate[2], f.value, f.limit, f.lower) for f in (old, head[gate]))
+            yield gate, then, now
+
+
+def _then_now(key: GateKey, pair: Pair, moved: bool) -> ThenNow:
     law, output, kind = key
-    low = figure(min(then)), figure(min(now))
+    now = [*pair.pooled, *(room for room, _ in pair.now)]
+    low = figure(min(pair.then)), figure(min(now))
     told = f"{kind} of {output} under {law}, {count(len(now), 'figure')}: lowest headroom then {low[0]}, now {low[1]}"
-    return ThenNow(law, output, kind, len(now), *low, moved, axes.then_now(then, now, clean(told)))
+    picture = axes.then_now(pair.then, pair.now, pair.pooled, clean(told))
+    return ThenNow(law, output, kind, len(now), *low, moved, picture)
 
 
 def _bits(bits: Bits, base: Known, head: Known) -> ChangedBits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -26,22 +26,37 @@ RATIOS = ((0.25, "¼"), (0.5, "½"), (1.0, "1"), (2.0, "2"), (4.0, "4"))
 RING, SQUARE = "m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0z", "m-2-2h4v4h-4z"
 
 
-def then_now(then: Sequence[float], now: Sequence[float], label: str) -> Markup:
-    """Headrooms of the same Cases in two runs on one axis: the base above as rings, the head below."""
+def then_now(then: Sequence[float], now: Sequence[svg.Spot], pooled: Sequence[float], label: str) -> Markup:
+    """Headrooms of the same Cases in two runs on one axis: the base above as rings, the head below.
+
+    The head's marks lead to their Cases, each to the one with the least headroom of those that it stands for. pooled:
+    the head's figures of all Cases together, which lead to none.
+    """
+    cases: dict[int, svg.Spot] = {}
+    for spot in now:
+        column = _column(spot[0])
+        cases[column] = min(spot, cases.get(column, spot))
+    rows = {x: row for x, (_, row) in cases.items()}
+    above, below = {_column(room) for room in then}, {_column(room) for room in pooled}
     parts = [
         f'<path class="beyond" d="M0 0h{svg.LIMIT}v{2 * BAND}h-{svg.LIMIT}z"/>',
         svg.path("tick", (f"M{svg.x_of(10.0**tick):.0f} 0v{2 * BAND}" for tick, _ in svg.TICKS[2:])),
         f'<path class="limit" d="M{svg.LIMIT} 0v{2 * BAND}"/>',
+        *_row(0, above, {}),
+        *_row(1, below - rows.keys(), rows),
     ]
-    for row, (name, seen) in enumerate(zip(ROWS, (then, now), strict=True)):
-        y = BAND * row + BAND // 2
-        spots = sorted({_column(room) for room in seen})
-        for kind, mark in (("held", RING if name == "then" else svg.DOT), ("failed", svg.CROSS)):
-            mine = (x for x in spots if (x > svg.LIMIT) is (kind == "held"))
-            parts.append(svg.path(f"{name} {kind}", (f"M{x} {y}{mark}" for x in mine)))
-        if spots:
-            parts.append(svg.path("low", [f"M{spots[0]} {y - BAR // 2}v{BAR}"]))
     return svg.picture("thennow", svg.WIDTH, 2 * BAND, label, parts)
+
+
+def _row(number: int, plain: Set[int], rows: Mapping[int, int]) -> Iterator[str]:
+    """The marks of one run by column, `rows` those that lead to a Case, and a bar at the lowest of them all."""
+    name, y = ROWS[number], BAND * number + BAND // 2
+    for kind, mark in (("held", svg.DOT if number else RING), ("failed", svg.CROSS)):
+        held = kind == "held"
+        yield svg.path(f"{name} {kind}", (f"M{x} {y}{mark}" for x in sorted(plain) if (x > svg.LIMIT) is held))
+        yield svg.marks(f"{name} {kind}", mark, ((x, y, rows[x]) for x in sorted(rows) if (x > svg.LIMIT) is held))
+    if plain or rows:
+        yield svg.path("low", [f"M{min((*plain, *rows))} {y - BAR // 2}v{BAR}"])
 
 
 def _column(room: float) -> int:

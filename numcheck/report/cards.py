@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from numcheck.compare import Compared, Comparison
-from numcheck.record import Records
+from numcheck.record import Records, Row
 from numcheck.report import against, contributors, gates, memory, times
 from numcheck.report.summary import Cell, Line
 from numcheck.selection import Judged, Kernel, Place, Selection
@@ -55,39 +55,67 @@ def cards(
     comparison: Comparison | None,
 ) -> list[Card]:
     """A card for each kernel of the matrix of which something was judged; those that moved first."""
-    seen = {(view.kernel, view.place): view for view in views}
+    gathered = _gathered(records, chosen, views, comparison)
+    found = [_card(line, gathered) for line in lines if gathered.says((line.kernel, line.place))]
+    return sorted(found, key=lambda card: not card.moved)
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """What there is to say, by kernel and device. rows: judged Cases, each with its number in the page."""
+
+    views: Mapping[Key, gates.KernelView]
+    rows: Mapping[Key, list[tuple[int, Judged]]]
+    pooled: Mapping[Key, list[Judged]]
+    timed: Mapping[Key, list[times.Times]]
+    declared: Mapping[Kernel, Row]
+    comparison: Comparison | None
+    compared: Mapping[Key, Compared]
+    budget: against.Budget
+
+    def says(self, key: Key) -> bool:
+        """Whether a card of it would say anything."""
+        moved = key in self.compared and not self.compared[key].quiet
+        return moved or any(key in part for part in (self.rows, self.pooled, self.views))
+
+
+def _gathered(
+    records: Records, chosen: Selection, views: Iterable[gates.KernelView], comparison: Comparison | None
+) -> _Gathered:
     rows: dict[Key, list[tuple[int, Judged]]] = defaultdict(list)
     for at, judged in enumerate(chosen.cases):
         rows[judged.kernel, judged.place].append((at, judged))
     pooled: dict[Key, list[Judged]] = defaultdict(list)
     for judged in chosen.pooled:
         pooled[judged.kernel, judged.place].append(judged)
-    compared = _compared(comparison)
-    timed = times.measured(records, chosen)
-    declared = {Kernel(row["specs"], row["spec"]): row for row in records.of("declared")}
-    left = against.Budget()
-    found = []
-    for line in lines:
-        key = line.kernel, line.place
-        mine = compared.get(key)
-        if not (rows[key] or pooled[key] or key in seen or (mine and not mine.quiet)):
-            continue
-        says = declared.get(line.kernel, {})
-        found.append(
-            Card(
-                *key,
-                line.ran,
-                str(says.get("doc", "")),
-                [(str(what), str(text)) for what, text in says.get("contract", {}).items()],
-                [cell for cell in line.cells if cell is not None],
-                seen.get(key),
-                against.against(comparison, mine, left) if comparison and mine else None,
-                contributors.contributors(rows[key]),
-                memory.memory(rows[key], pooled[key]),
-                [*times.against_base(mine), *timed.get(key, [])],
-            )
-        )
-    return sorted(found, key=lambda card: not card.moved)
+    return _Gathered(
+        {(view.kernel, view.place): view for view in views},
+        rows,
+        pooled,
+        times.measured(records, chosen),
+        {Kernel(row["specs"], row["spec"]): row for row in records.of("declared")},
+        comparison,
+        _compared(comparison),
+        against.Budget(),
+    )
+
+
+def _card(line: Line, there: _Gathered) -> Card:
+    key = line.kernel, line.place
+    rows, pooled, mine = there.rows.get(key, []), there.pooled.get(key, []), there.compared.get(key)
+    says = there.declared.get(line.kernel, {})
+    return Card(
+        *key,
+        line.ran,
+        str(says.get("doc", "")),
+        [(str(what), str(text)) for what, text in says.get("contract", {}).items()],
+        [cell for cell in line.cells if cell is not None],
+        there.views.get(key),
+        against.against(there.comparison, mine, there.budget, rows) if there.comparison and mine else None,
+        contributors.contributors(rows),
+        memory.memory(rows, pooled),
+        [*times.against_base(mine), *there.timed.get(key, [])],
+    )
 
 
 def _compared(comparison: Comparison | None) -> Mapping[Key, Compared]:

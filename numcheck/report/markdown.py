@@ -21,7 +21,7 @@ LEFT_OUT = "The rest is in the HTML page."
 
 def write(page: Page, brief: bool = False) -> str:
     """The whole text; or, brief, as much of its beginning as a comment on a pull request takes."""
-    blocks = [*_head(page), *_compared(page.comparison), *_failures(page.failures)]
+    blocks = [*_head(page, brief), *_compared(page.comparison), *_failures(page.failures)]
     if brief:
         return _fitting([block for block in blocks if block])
     return "\n\n".join(block for block in (*blocks, *_rest(page)) if block) + "\n"
@@ -70,7 +70,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-def _head(page: Page) -> Iterator[str]:
+def _head(page: Page, brief: bool) -> Iterator[str]:
     s = page.summary
     yield f"# {s.headline}"
     places = ", ".join(s.places) or "nothing ran"
@@ -86,7 +86,8 @@ def _head(page: Page) -> Iterator[str]:
         [[line.kernel.spec, line.ran, *map(_cell, line.cells)] for line in s.lines],
     )
     if page.troubles:
-        yield f"{count(len(page.troubles), 'problem')} in the records, listed below."
+        where = "in the HTML page" if brief else "below"
+        yield f"{count(len(page.troubles), 'problem')} in the records, listed {where}."
 
 
 def _compared(comparison: Comparison | None) -> Iterator[str]:

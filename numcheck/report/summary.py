@@ -104,7 +104,7 @@ def summarise(chosen: Selection, findings: Iterable[Finding], uncertified: Seque
     counts = Counter(j.status for j in chosen.cases)
     claims = Counter(c.status for c in found.values())
     differ = sum(f.kind == "bits_differ" for f in findings)
-    unfinished = sum(f.kind in ("unfinished", "no_end") for f in findings)
+    unfinished = sum(f.open for f in findings)
     word, headline = _word(bool(failed or differ or uncertified), unfinished > 0, counts, claims)
     return Summary(
         word,

@@ -1,17 +1,15 @@
-"""How figures and Cases read, and how text from records is made harmless."""
+"""How figures and Cases read; `clean`, which makes text from records harmless, is of `numcheck.harmless`."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from numcheck.harmless import clean as clean
 from numcheck.verdict import ACROSS
 
-# Longest text taken from a record: the longest honest ones (a replay line, an error's last frames) are far shorter.
-LONGEST = 4000
 # Whole numbers up to so many digits are written out.
 PLAIN_DIGITS = 6
 MINUS, DASH = "\u2212", "\u2013"
@@ -21,15 +19,6 @@ BROKEN = tuple(status.name for status in ACROSS if not status.held)
 # The mark of each status, so that none rests on its colour.
 GLYPHS = {"PASS": "✓", "ORDER_DEPENDENT": "⇄", "VACUOUS": "○", "UNAVAILABLE": DASH, "FAIL": "✕", "ERROR": "!"}
 RUNG_GLYPHS = {"still": "✓", "order": "⇄", "flip": "✕", "unclimbed": DASH}
-# Controls, line separators, bidirectional overrides and lone surrogates: they could hide or reorder what is shown.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """`text` with every invisible or reordering character written out, and cut where it is absurdly long."""
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}... ({len(text) - LONGEST} more characters)"
-    return _HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def number(value: Any) -> float:
@@ -38,6 +27,8 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def figure(value: float) -> str:

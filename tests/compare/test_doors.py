@@ -116,6 +116,30 @@ def test_a_missing_file_is_misuse(missing: str, capsys: pytest.CaptureFixture[st
     assert "none.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "both"),
+    [
+        ("render a.jsonl -o a.jsonl", ("a.jsonl", "a.jsonl")),
+        ("render a.jsonl -o ./link.jsonl", ("link.jsonl", "a.jsonl")),
+        ("render a.jsonl --baseline b.json -o b.json", ("b.json", "b.json")),
+        ("compare b.json a.jsonl -o b.json", ("b.json", "b.json")),
+        ("compare b.json a.jsonl -o sub/../a.jsonl", ("sub/../a.jsonl", "a.jsonl")),
+        ("accept a.jsonl --reason x --baseline a.jsonl", ("a.jsonl", "a.jsonl")),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, both: tuple[str, str]
+) -> None:
+    records(tmp_path / "a.jsonl")
+    assert main(["accept", "a.jsonl", "--reason", "first figures", "--baseline", "b.json"]) == 0
+    (tmp_path / "link.jsonl").symlink_to("a.jsonl")
+    (tmp_path / "sub").mkdir()
+    before = [(tmp_path / name).read_bytes() for name in ("a.jsonl", "b.json")]
+    assert main(line.split()) == 2
+    assert "{} would be written over {}".format(*both) in capsys.readouterr().err
+    assert [(tmp_path / name).read_bytes() for name in ("a.jsonl", "b.json")] == before
+
+
 KERNEL = """
 from numcheck import Contract, KernelSpec
 from numcheck.oracles import mhc_post

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from numcheck.cli import COMMANDS
 from numcheck.commands.init import template
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,3 +46,9 @@ def test_every_false_pass_names_tests_that_exist() -> None:
         assert tests, f"row {number} names no test"
         for test in tests:
             assert f"def {test}(" in meta, f"row {number} names {test}, which is not in tests/meta"
+
+
+def test_the_readme_names_every_command() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## The command\n")[1].split("\n## ")[0]
+    named = re.findall(r"`(?:numcheck )?(\w+)`", section)
+    assert sorted(named) == sorted(command.name for command in COMMANDS)

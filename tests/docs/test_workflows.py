@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from numcheck.baseline import load
+from numcheck.record import read, worker_path
 from tests.report import scene
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,12 +122,33 @@ def test_the_report_step_writes_one_page_summary_and_annotations_of_all_devices(
 
 
 def test_records_of_a_job_that_was_cut_off_are_reported_all_the_same(checkout: Path) -> None:
-    path = checkout / "reports" / "devices" / "gpu.jsonl"
-    path.write_bytes(path.read_bytes()[:-40])
+    """Such a job has its workers' records alone, the last line torn: what its upload takes is what is reported."""
+    reports = checkout / "reports"
+    (reports / "devices" / "gpu.jsonl").unlink()
+    run = "20260302T093001Z-d41f07"
+    for worker in ("gw0", "gw1"):
+        part = scene.write(worker_path(reports / "gpu.jsonl", run, worker), count=3, devices=("cuda",))
+        part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-1])[:-40])
+    text = (ROOT / ".github" / "workflows" / "numcheck.yml").read_text(encoding="utf-8")
+    for uploaded in re.findall(r"path: (reports/.*\.jsonl)$", text, flags=re.MULTILINE):
+        for path in checkout.glob(uploaded):
+            path.rename(reports / "devices" / path.name)
     done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
     assert done.returncode == 0, done.stderr
     assert "some records could not be read" in done.stdout
-    assert "unreadable line" in (checkout / "reports" / "numcheck.html").read_text(encoding="utf-8")
+    for path in (reports / "numcheck.html", reports / "head.jsonl"):
+        assert "NVIDIA H200" in path.read_text(encoding="utf-8")
+    page = (reports / "numcheck.html").read_text(encoding="utf-8")
+    assert "unreadable line" in page
+    assert "unfinished worker" in page
+
+
+def test_a_whole_job_is_not_counted_twice(checkout: Path) -> None:
+    """Beside the merged records it uploads its workers' own."""
+    devices = checkout / "reports" / "devices"
+    before = len(read(devices / "gpu.jsonl").rows)
+    shutil.copy(devices / "gpu.jsonl", worker_path(devices / "gpu.jsonl", "20260302T093001Z-d41f07", "main"))
+    assert len(read(sorted(devices.glob("gpu*.jsonl"))).rows) == before
 
 
 def test_without_any_records_the_report_step_fails(checkout: Path) -> None:
@@ -174,6 +197,11 @@ def test_a_device_whose_kernels_do_not_hold_fails_the_run_and_still_reports() ->
     assert "needs: [cpu, gpu]\n    if: ${{ !cancelled() }}" in text
 
 
+def test_a_run_on_main_is_never_cancelled_by_the_next() -> None:
+    text = (ROOT / ".github" / "workflows" / "numcheck.yml").read_text(encoding="utf-8")
+    assert re.findall(r"cancel-in-progress: (.*)", text) == ["${{ github.event_name == 'pull_request' }}"]
+
+
 @pytest.mark.parametrize(
     ("number", "at", "posted"),
     [("7", HEAD, True), ("7", "another", False), ("7; touch owned", HEAD, False), ("", HEAD, False)],
@@ -184,8 +212,50 @@ def test_the_comment_goes_to_the_pull_request_of_that_commit_alone(
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "number").write_text(number)
     (tmp_path / "found" / "comment.md").write_text("# Held\n" * 20_000)
-    script(tmp_path, "bin/gh", f'case "$1 $2" in "pr view") echo {at} ;; "pr comment") echo "$3" > posted ;; esac')
+    script(tmp_path, "bin/gh", f'case "$1 $2" in "pr view") echo {at} ;; "pr comment") cp "$5" posted ;; esac')
     done = shell(steps("numcheck-comment.yml")["Comment"], tmp_path, RUN="1", HEAD=HEAD, GH_TOKEN="t", GH_REPO="a/b")
     assert (tmp_path / "posted").exists() is posted
     assert (done.returncode == 0) is posted
     assert not (tmp_path / "owned").exists()
+
+
+BOT, MARK = "github-actions[bot]", "<!-- numcheck -->"
+
+
+@pytest.mark.parametrize(
+    ("comments", "edited"),
+    [
+        ([(1, BOT, f"{MARK}\r\n# Held"), (2, BOT, "coverage: 91 %")], "1"),
+        ([(2, BOT, "coverage: 91 %"), (3, "somebody", f"{MARK}\nmine")], ""),
+        ([], ""),
+    ],
+    ids=["another workflow's came later", "none is its own", "none"],
+)
+def test_the_comment_replaces_its_own_and_no_other(
+    tmp_path: Path, comments: list[tuple[int, str, str]], edited: str
+) -> None:
+    if shutil.which("jq", path="/usr/bin:/bin") is None:
+        pytest.skip("no jq, with which GitHub's gh reads answers: `apt-get install jq`")
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "number").write_text("7")
+    (tmp_path / "found" / "comment.md").write_text("# Did not hold\n")
+    listed = [{"id": i, "user": {"login": user}, "body": body} for i, user, body in comments]
+    (tmp_path / "listed.json").write_text(json.dumps(listed))
+    script(
+        tmp_path,
+        "bin/gh",
+        f"""case "$*" in
+          "run download"*) ;;
+          "pr view"*) echo {HEAD} ;;
+          "api --paginate repos/a/b/issues/7/comments --jq "*) jq -r "$5" listed.json ;;
+          "api --silent --method PATCH repos/a/b/issues/comments/"*)
+            basename "$5" > edited
+            cp "${{7#body=@}}" posted ;;
+          "pr comment 7 --body-file "*) cp "$5" posted ;;
+          *) exit 3 ;;
+        esac""",
+    )
+    done = shell(steps("numcheck-comment.yml")["Comment"], tmp_path, RUN="1", HEAD=HEAD, GH_TOKEN="t", GH_REPO="a/b")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "posted").read_text() == f"{MARK}\n# Did not hold\n"
+    assert ((tmp_path / "edited").read_text().strip() if (tmp_path / "edited").exists() else "") == edited

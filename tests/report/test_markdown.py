@@ -70,3 +70,10 @@ def test_a_brief_one_fits_a_comment_however_long_its_sentences_are(tmp_path: Pat
     assert len(told) < 65_536
     assert told.startswith("# Did not hold\n")
     assert "## Gates" not in told
+
+
+def test_problems_are_listed_where_it_says(tmp_path: Path, told: str) -> None:
+    assert "in the records, listed below." in told
+    brief = render_markdown(read(scene.write(tmp_path / "r.jsonl", count=3, failing=True)), brief=True)
+    assert "## Problems in the records" not in brief
+    assert "in the records, listed in the HTML page." in brief

@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from numcheck import record, schema
+from numcheck import baseline, record, schema
 from numcheck.case import Case
 from numcheck.errors import BadRecords
 from numcheck.evidence import Evidence
@@ -28,7 +28,7 @@ from tests.report import scene
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE = Case.of(S=1, H=2, D=31, dtype="bf16", facts={"pattern": 'it\'s "odd"'}, seed=7)
-GATE = Gate("band", "out", math.nan, math.inf, "because", lower=-math.inf)
+GATE = Gate("band", "out", math.nan, math.inf, "because", lower=-math.inf, vacuous="no figure where nothing rounds")
 VERDICT = Verdict(
     "triton",
     "accuracy",
@@ -214,6 +214,13 @@ CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda row: row.update(hashes=["ab"]), "hashes is ['ab'], not an object"),
     (lambda row: row["evidence"].update(backend="cpu"), "evidence.backend is 'cpu', not one of"),
     (lambda row: row.update(kind="case!"), "unknown kind 'case!'"),
+    (lambda row: row["gates"][0].update(value=10**400), "gates[0].value is 1000"),
+    (lambda row: row["gates"][0].update(lower=-(10**400)), "gates[0].lower is -1000"),
+    (lambda row: row["seconds"].update(kernel=10**400), "seconds.kernel is 1000"),
+    (lambda row: row["case"]["sizes"].update(H=10**400), "case.sizes.H is 1000"),
+    (lambda row: row["figures"].update(measured="many"), "figures.measured is 'many', not a number"),
+    (lambda row: row["figures"].update(measured=1, formula=None), "figures.formula is None, not a number"),
+    (lambda row: row["figures"].update(measured=1, formula=10**400), "figures.formula is 1000"),
 ]
 
 
@@ -229,6 +236,55 @@ def test_a_row_of_another_shape_is_a_problem_and_the_schema_agrees(
     assert [said in str(problem) for problem in records.problems] == [True]
     assert len(records.rows) == 4
     assert not jsonschema.Draft202012Validator(schema.json_schema()).is_valid(found[3])
+
+
+# What a schema cannot say.
+CONTRADICTIONS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda row: row["case"].update(dtype="int8"), "dtype='int8', but it must be one of"),
+    (lambda row: row["case"].update(later=1), "unknown Case field(s) ['later']"),
+    (lambda row: row.update(law="memory", figures={"measured": 1}), "figures.measured and figures.formula"),
+    (lambda row: row.update(status="FAIL"), "has status FAIL, but the worst of its outputs is PASS"),
+    (lambda row: row["outputs"]["out"].update(status="FAIL"), "has status PASS, but the worst of its outputs is FAIL"),
+    (lambda row: row.update(outputs={}), "has status PASS, but the worst of its outputs is VACUOUS"),
+    (lambda row: row["gates"][0].update(vacuous=""), "has a 'band' gate of 'out' at NaN, and yet PASS for it"),
+    (lambda row: row["gates"][0].update(vacuous="", value=0, limit="nan"), "gate of 'out' at NaN"),
+    (lambda row: row["gates"][0].update(vacuous="", output="gone"), "gate of 'gone' at NaN"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), CONTRADICTIONS, ids=[said for _, said in CONTRADICTIONS])
+def test_a_row_that_contradicts_itself_is_a_problem_of_its_line_and_the_others_are_kept(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    path = write(tmp_path / "r.jsonl")
+    found = rows(path)
+    change(found[3])
+    path.write_text("\n".join(json.dumps(row) for row in found), encoding="ascii")
+    records = read(path)
+    (problem,) = map(str, records.problems)
+    assert problem.startswith("r.jsonl:4: is no case row: it ")
+    assert said in problem
+    assert [row["kind"] for row in records.rows] == ["run", "environment", "started", "end"]
+    baseline.of(records)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {},
+        {"*": OutputVerdict(Status.ERROR, "the law raised")},
+        {"out": OutputVerdict(Status.FAIL, "band nan beyond inf"), "d_x": OutputVerdict(Status.PASS)},
+        {"out": OutputVerdict(Status.VACUOUS), "d_x": OutputVerdict(Status.UNAVAILABLE)},
+    ],
+    ids=["none", "error", "fail", "unavailable"],
+)
+def test_whatever_a_law_may_say_is_no_contradiction(tmp_path: Path, outputs: dict[str, OutputVerdict]) -> None:
+    gates = () if "out" not in outputs else (replace(GATE, vacuous=""),)
+    verdict = replace(VERDICT, outputs=outputs, gates=gates)
+    with Writer(tmp_path / "r.jsonl", "run1") as writer:
+        writer.case("kernels", CASE, verdict, "grid")
+        writer.pooled("kernels", replace(verdict, pooled=True))
+    assert read(tmp_path / "r.jsonl").problems == ()
 
 
 def test_keys_of_a_later_version_are_kept(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@
   const quote = (text) =>
     /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
   const plain = (value) => (value === true ? "True" : value === false ? "False" : String(value));
-  const figure = (room) => (room === null ? "no gate that could have failed" : room.toPrecision(3).replace(/\.?0+($|e)/, "$1"));
+  const figure = (room) => (room === null ? "no gate that could have failed" : String(Number(room.toPrecision(3))));
 
   page.row = (number) => {
     const row = data.rows[number];
@@ -41,10 +41,10 @@
   const facts = (line) => {
     const one = JSON.parse(line);
     const shown = { ...one.sizes, dtype: one.dtype, regime: one.regime, layout: one.layout, offset: one.offset, ...one.facts, seed: one.seed ?? 0 };
-    return Object.entries(shown).flatMap(([name, value]) => {
+    return Object.entries(shown).map(([name, value]) => {
       const pair = make("div");
       pair.append(make("dt", name), make("dd", plain(value)));
-      return [pair];
+      return pair;
     });
   };
 

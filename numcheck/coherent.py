@@ -1,0 +1,50 @@
+"""What no shape can say of a row: a Case that cannot be, a verdict that its outputs or gates contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numcheck.case import Case
+from numcheck.errors import InvalidCase
+from numcheck.schema import excerpt
+from numcheck.verdict import Status, worst
+
+# What says that a claim was shown to hold.
+SHOWN = (Status.PASS.name, Status.ORDER_DEPENDENT.name)
+
+
+# Longest part of an error shown: it quotes the value that is wrong, which may be of any length.
+LONGEST = 200
+
+
+def wrong(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row that has the shape of its kind, or ""."""
+    said = _said(row)
+    return f"is no {row['kind']} row: it {said}" if said else ""
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    if "case" in row and row["kind"] in ("started", "case", "fault", "bench"):
+        try:
+            Case.from_json(row["case"])
+        except InvalidCase as error:
+            return f"has a case that cannot be: {str(error)[:LONGEST]}"
+    return _verdict(row) if row["kind"] in ("case", "pooled") else ""
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """`Verdict.status` is the worst of its outputs, and a gate whose figure is NaN does not hold."""
+    outputs: Mapping[str, Mapping[str, Any]] = row["outputs"]
+    status = worst(Status[output["status"]] for output in outputs.values()).name
+    if status != row["status"]:
+        return f"has status {row['status']}, but the worst of its outputs is {status}"
+    for gate in row["gates"]:
+        if "nan" in (gate["value"], gate["limit"], gate["lower"]) and not gate.get("vacuous"):
+            said = outputs.get(gate["output"], row)["status"]
+            if said in SHOWN:
+                return f"has a {excerpt(gate['kind'])} gate of {excerpt(gate['output'])} at NaN, and yet {said} for it"
+    figures = row["figures"]
+    if row["law"] == "memory" and ("measured" in figures) != ("formula" in figures):
+        return "has one of figures.measured and figures.formula without the other"
+    return ""
