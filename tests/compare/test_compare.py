@@ -59,10 +59,11 @@ def records(
     unavailable: str = "",
     laws: tuple[str, ...] = ("bitwise", "accuracy", "memory"),
     run: str = "",
+    profile: str = "quick",
 ) -> Baseline:
     """One run of one kernel under three laws, each verdict as `change` makes it."""
     run = run or f"20260302T093000Z-{path.stem}"
-    with Writer(path, run, clock=scene.Clock()) as writer:
+    with Writer(path, run, clock=scene.Clock(), profile=profile) as writer:
         writer.environment(scene.environment(device))
         writer.declared("kernels", spec, contract, oracle="mhc_post")
         for law in laws:

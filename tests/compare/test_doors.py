@@ -89,6 +89,20 @@ def test_accepting_some_laws_keeps_what_the_others_said(tmp_path: Path) -> None:
     assert baseline.accepted[-1].changed == "bits changed: yes; accuracy or coverage fell: no"
 
 
+@pytest.mark.parametrize(("profile", "kept"), [("ci", 3), ("quick", 0)])
+def test_drawn_cases_that_come_again_keep_their_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], profile: str, kept: int
+) -> None:
+    records(tmp_path / "a.jsonl", phase="draw", profile=profile)
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    (known,) = load(tmp_path / "numcheck-baseline.json").kernels.values()
+    assert len(known.cases) == kept
+    assert not any(seen.gates for seen in known.cases.values())
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}), phase="draw")
+    assert main(["compare", "numcheck-baseline.json", "b.jsonl"]) == 1
+    assert ("Did bits change? Yes" in capsys.readouterr().out) == bool(kept)
+
+
 def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path: Path) -> None:
     (then,), (now,) = (
         records(tmp_path / f"{name}.jsonl", laws=laws).kernels.values()
