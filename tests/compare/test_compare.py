@@ -60,18 +60,19 @@ def records(
     laws: tuple[str, ...] = ("bitwise", "accuracy", "memory"),
     run: str = "",
     profile: str = "quick",
+    specs: str = "kernels",
 ) -> Baseline:
     """One run of one kernel under three laws, each verdict as `change` makes it."""
     run = run or f"20260302T093000Z-{path.stem}"
     with Writer(path, run, clock=scene.Clock(), profile=profile) as writer:
         writer.environment(scene.environment(device))
-        writer.declared("kernels", spec, contract, oracle="mhc_post")
+        writer.declared(specs, spec, contract, oracle="mhc_post")
         for law in laws:
             for case in cases:
                 judged = replace(change(verdict(law, case), case), spec=spec)
-                writer.case("kernels", case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
+                writer.case(specs, case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
         if unavailable:
-            writer.unavailable("kernels", spec, unavailable, "needs a GPU", "gpu")
+            writer.unavailable(specs, spec, unavailable, "needs a GPU", "gpu")
     return of(read(path))
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from numcheck.baseline import joined, load
+from numcheck.baseline import joined, load, of
 from numcheck.cli import main
 from numcheck.commands.at import _verdict
+from numcheck.compare import compare
+from numcheck.plugin import State, _base
+from numcheck.plugin.settings import Settings
+from numcheck.record import read
 from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
 
@@ -111,6 +115,20 @@ def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path
     other = joined(replace(then, machine={**then.machine, "torch": "2.12.0"}), now)
     assert {law for seen in other.cases.values() for law in seen.hashes} == {"bitwise"}
     assert set(other.laws) == {"bitwise", "accuracy"}
+
+
+def test_pytest_compares_a_module_with_its_own_part_of_a_baseline(tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        records(tmp_path / f"{name}.jsonl", specs=f"{name}.py")
+        assert main(["accept", f"{name}.jsonl", "--reason", name]) == 0
+    settings = Settings(baseline=tmp_path / "numcheck-baseline.json", specs=("mine.py",))
+    head = read(tmp_path / "mine.jsonl")
+    base = _base(State(settings, "cpu"), head, part=False)
+    assert base is not None
+    assert compare(base, of(head)).held
+    everything = _base(State(replace(settings, specs=()), "cpu"), head, part=False)
+    assert everything is not None
+    assert "k on CPU is no longer judged" in compare(everything, of(head)).answers[1].sentences
 
 
 def test_compare_as_json_and_as_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
