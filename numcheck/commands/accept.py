@@ -10,7 +10,7 @@ from pathlib import Path
 from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
-from numcheck.record import read
+from numcheck.record import read, write_whole
 from numcheck.verdict import Status
 
 # Profiles that draw the same Cases in every run.
@@ -52,8 +52,7 @@ def main(options: argparse.Namespace) -> int:
     base = load(path) if path.exists() else None
     repeats = all(row["facts"].get("profile") in REPEATING for row in records.of("run"))
     accepted = _accepted(base, head, reason, repeats)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(accepted), encoding="utf-8")
+    write_whole(path, [text(accepted)])
     print(f"baseline: {path} ({accepted.accepted[-1].changed})")
     return 0
 

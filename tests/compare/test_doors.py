@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +62,21 @@ def test_accept_refuses_a_run_with_two_answers_and_one_that_was_killed(
     assert "has no end row" in said
     assert "run again" in said
     assert not (tmp_path / "numcheck-baseline.json").exists()
+
+
+def test_a_baseline_is_what_it_was_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records(tmp_path / "a.jsonl")
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    before = (tmp_path / "numcheck-baseline.json").read_text()
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with contextlib.suppress(OSError):
+        assert main(["accept", "a.jsonl", "--reason", "again"]) == 2
+    assert (tmp_path / "numcheck-baseline.json").read_text() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "numcheck-baseline.json"]
 
 
 def test_accept_wants_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
