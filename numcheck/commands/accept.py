@@ -44,13 +44,13 @@ def main(options: argparse.Namespace) -> int:
             f"{', '.join(options.records)}: {'; '.join((*head.torn, *head.unfinished))}; a baseline is one whole run "
             "with one answer for each Case: run again with fresh records, and accept those"
         )
-    if not any(k.cases for k in head.kernels.values()):
+    repeats = all(row["facts"].get("profile") in REPEATING for row in records.of("run"))
+    if not any(_kept(k, repeats).cases for k in head.kernels.values()):
         raise BadRecords(
-            f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept; "
+            f"{', '.join(options.records)}: no named Case was judged, so there is nothing to accept; "
             "`numcheck run --records FILE` judges some, and `numcheck render FILE -o page.html` says what kept it"
         )
     base = load(path) if path.exists() else None
-    repeats = all(row["facts"].get("profile") in REPEATING for row in records.of("run"))
     accepted = _accepted(base, head, reason, repeats)
     write_whole(path, [text(accepted)])
     print(f"baseline: {path} ({accepted.accepted[-1].changed})")

@@ -110,18 +110,18 @@ def test_accepting_some_laws_keeps_what_the_others_said(tmp_path: Path) -> None:
     assert baseline.accepted[-1].changed == "bits changed: yes; accuracy or coverage fell: no"
 
 
-@pytest.mark.parametrize(("profile", "kept"), [("ci", 3), ("quick", 0)])
-def test_drawn_cases_that_come_again_keep_their_bits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], profile: str, kept: int
-) -> None:
-    records(tmp_path / "a.jsonl", phase="draw", profile=profile)
+def test_drawn_cases_that_come_again_keep_their_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "quick.jsonl", phase="draw")
+    assert main(["accept", "quick.jsonl", "--reason", "they never come again"]) == 2
+    assert "no named Case" in capsys.readouterr().err
+    records(tmp_path / "a.jsonl", phase="draw", profile="ci")
     assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
     (known,) = load(tmp_path / "numcheck-baseline.json").kernels.values()
-    assert len(known.cases) == kept
+    assert len(known.cases) == len(CASES)
     assert not any(seen.gates for seen in known.cases.values())
     records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}), phase="draw")
     assert main(["compare", "numcheck-baseline.json", "b.jsonl"]) == 1
-    assert ("Did bits change? Yes" in capsys.readouterr().out) == bool(kept)
+    assert "Did bits change? Yes" in capsys.readouterr().out
 
 
 def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path: Path) -> None:
@@ -146,6 +146,15 @@ def test_pytest_compares_a_module_with_its_own_part_of_a_baseline(tmp_path: Path
     everything = _base(State(replace(settings, specs=()), "cpu"), head, part=False)
     assert everything is not None
     assert "k on CPU is no longer judged" in compare(everything, of(head)).answers[1].sentences
+
+
+def test_a_side_that_judged_nothing_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "a.jsonl")
+    records(tmp_path / "none.jsonl", cases=())
+    (tmp_path / "empty.jsonl").touch()
+    for sides in (("a.jsonl", "empty.jsonl"), ("empty.jsonl", "a.jsonl"), ("a.jsonl", "none.jsonl")):
+        assert main(["compare", *sides]) == 2
+        assert "no Case was judged" in capsys.readouterr().err
 
 
 def test_compare_as_json_and_as_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
