@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -277,17 +277,28 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> Records:
     """
     target = Path(out)
     records = read([*paths, *([target] if target.exists() else [])])
+    write_whole(target, (line(row) + "\n" for row in (*records.rows, *map(_problem_row, records.problems))))
+    return records
+
+
+def write_whole(path: Path, lines: Iterable[str]) -> None:
+    """Write `path` in one step: killed, or on a full disk, it is what it was. A device or pipe is written to."""
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+        return
+    # What a link points to is replaced, not the link.
+    target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with beside.open("w", encoding="ascii", newline="\n") as file:
-            file.writelines(line(row) + "\n" for row in (*records.rows, *map(_problem_row, records.problems)))
+        with beside.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
-    return records
 
 
 def _problem_row(problem: Problem) -> Row:

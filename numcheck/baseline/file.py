@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from numcheck.baseline.gather import of
 from numcheck.baseline.known import Acceptance, Baseline, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
 from numcheck.errors import BadRecords, NumcheckError
+from numcheck.gate import GATE_KINDS
 from numcheck.record import read
 from numcheck.selection import Kernel, Place
 from numcheck.verdict import Status
@@ -74,7 +75,7 @@ def parse(data: object, file: str = "baseline") -> Baseline:
     """The Baseline that `plain` wrote. Raises BadRecords for anything else."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadRecords(f"{file}: not a numcheck baseline; `numcheck accept RECORDS --reason TEXT` writes one")
-    if not isinstance(data.get("version"), int) or data["version"] > VERSION:
+    if type(data.get("version")) is not int or not 1 <= data["version"] <= VERSION:
         raise BadRecords(
             f"{file}: baseline version {data.get('version')!r}, but this numcheck reads up to {VERSION}; "
             "install a newer numcheck"
@@ -83,13 +84,13 @@ def parse(data: object, file: str = "baseline") -> Baseline:
         known = [_known(k) for k in data["kernels"]]
         return Baseline(
             {k.subject.key: k for k in known},
-            str(data["when"]),
-            str(data["commit"]),
-            tuple(Acceptance(**a) for a in data["accepted"]),
-            tuple(str(line) for line in data["unfinished"]),
-            tuple(str(line) for line in data.get("torn", ())),
+            _text(data["when"], "when"),
+            _text(data["commit"], "commit"),
+            tuple(Acceptance(**_texts(a, "accepted")) for a in data["accepted"]),
+            tuple(_text(line, "unfinished") for line in data["unfinished"]),
+            tuple(_text(line, "torn") for line in data.get("torn", ())),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NumcheckError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, NumcheckError) as error:
         raise BadRecords(
             f"{file}: a damaged baseline ({type(error).__name__}: {error}); restore it from the repository, or "
             "accept the records again"
@@ -116,7 +117,11 @@ def _known_json(known: Known) -> dict[str, Any]:
 
 
 def _known(data: Mapping[str, Any]) -> Known:
-    subject = Subject(Kernel(data["specs"], data["spec"]), Place(*data["place"]))
+    rank, place = data["place"]
+    if type(rank) is not int:
+        raise ValueError(f"place {data['place']!r}; allowed: a rank and a name")
+    kernel = Kernel(_text(data["specs"], "specs"), _text(data["spec"], "spec"))
+    subject = Subject(kernel, Place(rank, _text(place, "place")))
     cases = [_seen(row) for row in data["cases"]]
     for law, status in data["laws"].items():
         _allowed(status, f"{data['spec']} under {law}")
@@ -124,10 +129,10 @@ def _known(data: Mapping[str, Any]) -> Known:
         subject,
         dict(data["laws"]),
         _gates(data["pooled"]),
-        dict(data["declared"]),
-        dict(data["skipped"]),
+        _texts(data["declared"], "declared"),
+        _texts(data["skipped"], "skipped"),
         {seen.case.key: seen for seen in cases},
-        dict(data["machine"]),
+        _texts(data["machine"], "machine"),
     )
 
 
@@ -164,14 +169,34 @@ def _seen(data: Mapping[str, Any]) -> Seen:
             _allowed(status, f"{name} under {law}")
     return Seen(
         Case.from_json(data["case"]),
-        data["phase"],
+        _text(data["phase"], "phase"),
         dict(data["status"]),
         outputs,
         _hashes(data["hashes"]),
         _gates(data["gates"]),
         {law: float(s) for law, s in data["seconds"].items()},
-        *data["bytes"],
+        *_bytes(data["bytes"]),
     )
+
+
+def _text(value: object, what: str) -> str:
+    """Raises ValueError for what is no text: it would be compared, sorted and printed as one."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} as {what}; allowed: text")
+    return value
+
+
+def _texts(values: Mapping[str, object], what: str) -> dict[str, str]:
+    return {name: _text(value, f"{name} of {what}") for name, value in values.items()}
+
+
+def _bytes(row: list[object]) -> tuple[int | None, int | None]:
+    """Measured and by the formula; either may be unknown."""
+    measured, formula = row
+    for count in row:
+        if count is not None and (type(count) is not int or count < 0):
+            raise ValueError(f"{count!r} bytes; allowed: a whole number from 0, or null")
+    return cast("int | None", measured), cast("int | None", formula)
 
 
 def _hashes_json(hashes: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
@@ -184,7 +209,7 @@ def _hashes_json(hashes: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
 
 
 def _hashes(data: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    return {law: dict(by) for laws, by in data.items() for law in laws.split(" ")}
+    return {law: _texts(by, "hashes") for laws, by in data.items() for law in laws.split(" ")}
 
 
 def _gates_json(gates: Mapping[GateKey, Figure]) -> dict[str, list[Any]]:
@@ -196,7 +221,11 @@ def _gates(data: Mapping[str, list[Any]]) -> dict[GateKey, Figure]:
 
 
 def _gate_key(key: str) -> GateKey:
-    law, output, kind = key.split(" ")
+    # An output's name may hold spaces, a law's or a kind's never does.
+    law, rest = key.split(" ", 1)
+    output, kind = rest.rsplit(" ", 1)
+    if kind not in GATE_KINDS:
+        raise ValueError(f"gate kind {kind!r} of {output} under {law}; allowed: {', '.join(GATE_KINDS)}")
     return law, output, kind
 
 

@@ -12,8 +12,11 @@ from numcheck.commands.common import spare
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line, visible
-from numcheck.record import read
+from numcheck.record import read, write_whole
 from numcheck.verdict import Status
+
+# Profiles that draw the same Cases in every run.
+REPEATING = ("ci",)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -25,7 +28,8 @@ def main(options: argparse.Namespace) -> int:
     if not visible(reason):
         raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
     spare(options.baseline, *options.records)
-    head, path = of(read([Path(p) for p in options.records])), Path(options.baseline)
+    records = read([Path(p) for p in options.records])
+    head, path = of(records), Path(options.baseline)
     failed = [
         f"{k.subject.name} under {law}: {status}"
         for k in head.kernels.values()
@@ -43,22 +47,22 @@ def main(options: argparse.Namespace) -> int:
             f"{', '.join(options.records)}: {'; '.join((*head.torn, *head.unfinished))}; a baseline is one whole run "
             "with one answer for each Case: run again with fresh records, and accept those"
         )
-    if not any(k.cases for k in head.kernels.values()):
+    repeats = all(row["facts"].get("profile") in REPEATING for row in records.of("run"))
+    if not any(_kept(k, repeats).cases for k in head.kernels.values()):
         raise BadRecords(
-            f"{', '.join(options.records)}: no Case was judged, so there is nothing to accept; "
+            f"{', '.join(options.records)}: no named Case was judged, so there is nothing to accept; "
             "`numcheck run --records FILE` judges some, and `numcheck render FILE -o page.html` says what kept it"
         )
     base = load(path) if path.exists() else None
-    accepted = _accepted(base, head, reason)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(accepted), encoding="utf-8")
+    accepted = _accepted(base, head, reason, repeats)
+    write_whole(path, [text(accepted)])
     print(f"baseline: {path} ({accepted.accepted[-1].changed})")
     return 0
 
 
-def _accepted(base: Baseline | None, head: Baseline, reason: str) -> Baseline:
+def _accepted(base: Baseline | None, head: Baseline, reason: str, repeats: bool) -> Baseline:
     """The new baseline: what the run judged replaces what the old one said of it, law by law; the rest stays."""
-    kernels = {key: _named(known) for key, known in head.kernels.items() if known.cases}
+    kernels = {key: _kept(known, repeats) for key, known in head.kernels.items() if known.cases}
     older = base.kernels if base else {}
     kernels = {key: joined(older[key], known) if key in older else known for key, known in kernels.items()}
     changed = "the first" if base is None else _changed(base, head)
@@ -67,9 +71,16 @@ def _accepted(base: Baseline | None, head: Baseline, reason: str) -> Baseline:
     return Baseline({**older, **kernels}, head.when, head.commit, history)
 
 
-def _named(known: Known) -> Known:
-    """Without drawn Cases, which come and go, and without seconds, which belong to one machine on one day."""
-    kept = {key: replace(seen, seconds={}) for key, seen in known.cases.items() if seen.phase != "draw"}
+def _kept(known: Known, repeats: bool) -> Known:
+    """Without seconds, which belong to one machine on one day; of drawn Cases that come again, bits and verdicts.
+
+    Other drawn Cases go: nothing would ever be compared with them.
+    """
+    kept = {
+        key: replace(seen, seconds={}, gates={} if seen.phase == "draw" else seen.gates)
+        for key, seen in known.cases.items()
+        if repeats or seen.phase != "draw"
+    }
     return replace(known, cases=kept)
 
 

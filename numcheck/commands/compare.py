@@ -14,11 +14,14 @@ from numcheck.record import read
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the three answers and what moved, or write them; 1 where it does not hold (`Comparison.held`)."""
+    """Print the three answers and what moved, or write them; 1 where it does not hold (`Comparison.held`).
+
+    Raises BadRecords where a side judged nothing at all.
+    """
     if options.output:
         spare(options.output, options.base, options.head)
-    base = load(Path(options.base))
-    comparison = compare(base, load(Path(options.head)))
+    base, head = _side(options.base), _side(options.head)
+    comparison = compare(base, head)
     if options.json:
         print_json(as_json(comparison))
     else:
@@ -26,6 +29,14 @@ def main(options: argparse.Namespace) -> int:
     if options.output:
         _write(Path(options.output), Path(options.head), base)
     return 0 if comparison.held else 1
+
+
+def _side(path: str) -> Baseline:
+    found = load(Path(path))
+    if not any(known.cases or known.skipped for known in found.kernels.values()):
+        why = f" ({'; '.join(found.unfinished)})" if found.unfinished else ""
+        raise BadRecords(f"{path}: no Case was judged{why}; give records of a run, or a baseline")
+    return found
 
 
 def _write(output: Path, head: Path, base: Baseline) -> None:

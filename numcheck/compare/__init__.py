@@ -23,6 +23,6 @@ def compare(base: Baseline, head: Baseline) -> Comparison:
     said = (
         answers.bits(base, head, kernels),
         answers.fell(base, head, kernels, gone),
-        answers.not_run(head, kernels, gone),
+        answers.not_run(base, head, kernels, gone),
     )
     return Comparison(base, head, kernels, added, gone, said)

@@ -91,7 +91,7 @@ def _telling(losses: Iterable[Moved]) -> Iterator[Moved]:
             yield moved
 
 
-def not_run(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
+def not_run(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
     said = [f"{s.name}, which the base judged" for s in gone]
     for known in head.kernels.values():
         reasons: dict[str, list[str]] = {}
@@ -105,4 +105,5 @@ def not_run(head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]
         if k.vanished
     ]
     said += head.unfinished
+    said += [f"on the base's side: {line}" for line in base.unfinished]
     return Answer("What was not run?", "something" if said else "nothing", tuple(said))

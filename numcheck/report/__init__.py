@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numcheck.record import Records
+from numcheck.record import Records, write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -64,8 +64,7 @@ def render_annotations(records: Records, base: Baseline | None = None) -> list[s
 def save(output: Path, records: Records, base: Baseline | None = None, brief: bool = False) -> None:
     """Write the report to `output`: Markdown where that ends in .md, else HTML."""
     text = render_markdown(records, base, brief) if output.suffix == ".md" else render_html(records, base)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    write_whole(output, [text])
 
 
 def _gathered(*names: str) -> str:

@@ -59,18 +59,20 @@ def records(
     unavailable: str = "",
     laws: tuple[str, ...] = ("bitwise", "accuracy", "memory"),
     run: str = "",
+    profile: str = "quick",
+    specs: str = "kernels",
 ) -> Baseline:
     """One run of one kernel under three laws, each verdict as `change` makes it."""
     run = run or f"20260302T093000Z-{path.stem}"
-    with Writer(path, run, clock=scene.Clock()) as writer:
+    with Writer(path, run, clock=scene.Clock(), profile=profile) as writer:
         writer.environment(scene.environment(device))
-        writer.declared("kernels", spec, contract, oracle="mhc_post")
+        writer.declared(specs, spec, contract, oracle="mhc_post")
         for law in laws:
             for case in cases:
                 judged = replace(change(verdict(law, case), case), spec=spec)
-                writer.case("kernels", case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
+                writer.case(specs, case, judged, phase, {"kernel": seconds * (1 + case.seed / 1e6)})
         if unavailable:
-            writer.unavailable("kernels", spec, unavailable, "needs a GPU", "gpu")
+            writer.unavailable(specs, spec, unavailable, "needs a GPU", "gpu")
     return of(read(path))
 
 
@@ -413,6 +415,51 @@ def test_a_status_that_is_none_is_said_when_the_file_is_read(tmp_path: Path, pla
     (tmp_path / "x.json").write_text(json.dumps(data))
     with pytest.raises(BadRecords, match=r"'PASSED' of .* under bitwise; allowed: PASS, .*; restore it"):
         load(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("version",), True),
+        (("when",), 3),
+        (("accepted",), [{"reason": 1, "when": "", "commit": "", "changed": ""}]),
+        (("kernels", 0, "place"), ["0", "CPU"]),
+        (("kernels", 0, "machine"), {"torch": 2}),
+        (("kernels", 0, "skipped"), {"bitwise": None}),
+        (("kernels", 0, "declared"), {"order (fp32)": 1}),
+        (("kernels", 0, "cases", 0, "bytes"), ["64", 64]),
+        (("kernels", 0, "cases", 0, "hashes"), {"bitwise": {"out": 7}}),
+        (("kernels", 0, "cases", 0, "gates"), {"accuracy out cieling": [1.0, 2.0]}),
+        (("kernels", 0, "cases", 0, "gates"), {"accuracy out ceiling": [10**400, 2.0]}),
+    ],
+)
+def test_a_tampered_baseline_is_said_when_it_is_read(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
+    data = json.loads(text(records(tmp_path / "a.jsonl")))
+    at = data
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = value
+    (tmp_path / "x.json").write_text(json.dumps(data))
+    with pytest.raises(BadRecords, match=r"x\.json: "):
+        load(tmp_path / "x.json")
+
+
+def test_an_output_whose_name_has_spaces_comes_back(tmp_path: Path) -> None:
+    def named(v: Verdict, case: Case) -> Verdict:
+        return replace(v, gates=tuple(replace(g, output="grad of x") for g in v.gates))
+
+    base = records(tmp_path / "a.jsonl", named)
+    (tmp_path / "x.json").write_text(text(base))
+    assert compare(load(tmp_path / "x.json"), base).held
+    assert text(load(tmp_path / "x.json")) == text(base)
+
+
+def test_a_torn_base_is_said(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    lines = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "a.jsonl").write_text("".join(lines[:-1]))
+    said = compare(load(tmp_path / "a.jsonl"), base).answers[2].sentences
+    assert any(line.startswith("on the base's side: ") and "no end row" in line for line in said)
 
 
 def torn(path: Path) -> Baseline:

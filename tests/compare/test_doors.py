@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from numcheck.baseline import joined, load
+from numcheck.baseline import joined, load, of
 from numcheck.cli import main
 from numcheck.commands.at import _verdict
-from numcheck.record import Writer
+from numcheck.compare import compare
+from numcheck.plugin import State, _base
+from numcheck.plugin.settings import Settings
+from numcheck.record import Writer, read
 from tests.compare.test_compare import CASES, records, torn
 from tests.report import scene
 
@@ -60,6 +64,21 @@ def test_accept_refuses_a_run_with_two_answers_and_one_that_was_killed(
     assert not (tmp_path / "numcheck-baseline.json").exists()
 
 
+def test_a_baseline_is_what_it_was_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records(tmp_path / "a.jsonl")
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    before = (tmp_path / "numcheck-baseline.json").read_text()
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with contextlib.suppress(OSError):
+        assert main(["accept", "a.jsonl", "--reason", "again"]) == 2
+    assert (tmp_path / "numcheck-baseline.json").read_text() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "numcheck-baseline.json"]
+
+
 def test_accept_wants_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records(tmp_path / "a.jsonl")
     assert main(["accept", "a.jsonl", "--reason", "  "]) == 2
@@ -91,6 +110,20 @@ def test_accepting_some_laws_keeps_what_the_others_said(tmp_path: Path) -> None:
     assert baseline.accepted[-1].changed == "bits changed: yes; accuracy or coverage fell: no"
 
 
+def test_drawn_cases_that_come_again_keep_their_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "quick.jsonl", phase="draw")
+    assert main(["accept", "quick.jsonl", "--reason", "they never come again"]) == 2
+    assert "no named Case" in capsys.readouterr().err
+    records(tmp_path / "a.jsonl", phase="draw", profile="ci")
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    (known,) = load(tmp_path / "numcheck-baseline.json").kernels.values()
+    assert len(known.cases) == len(CASES)
+    assert not any(seen.gates for seen in known.cases.values())
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}), phase="draw")
+    assert main(["compare", "numcheck-baseline.json", "b.jsonl"]) == 1
+    assert "Did bits change? Yes" in capsys.readouterr().out
+
+
 def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path: Path) -> None:
     (then,), (now,) = (
         records(tmp_path / f"{name}.jsonl", laws=laws).kernels.values()
@@ -99,6 +132,29 @@ def test_bits_of_another_machine_do_not_stay_under_the_name_of_this_one(tmp_path
     other = joined(replace(then, machine={**then.machine, "torch": "2.12.0"}), now)
     assert {law for seen in other.cases.values() for law in seen.hashes} == {"bitwise"}
     assert set(other.laws) == {"bitwise", "accuracy"}
+
+
+def test_pytest_compares_a_module_with_its_own_part_of_a_baseline(tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        records(tmp_path / f"{name}.jsonl", specs=f"{name}.py")
+        assert main(["accept", f"{name}.jsonl", "--reason", name]) == 0
+    settings = Settings(baseline=tmp_path / "numcheck-baseline.json", specs=("mine.py",))
+    head = read(tmp_path / "mine.jsonl")
+    base = _base(State(settings, "cpu"), head, part=False)
+    assert base is not None
+    assert compare(base, of(head)).held
+    everything = _base(State(replace(settings, specs=()), "cpu"), head, part=False)
+    assert everything is not None
+    assert "k on CPU is no longer judged" in compare(everything, of(head)).answers[1].sentences
+
+
+def test_a_side_that_judged_nothing_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "a.jsonl")
+    records(tmp_path / "none.jsonl", cases=())
+    (tmp_path / "empty.jsonl").touch()
+    for sides in (("a.jsonl", "empty.jsonl"), ("empty.jsonl", "a.jsonl"), ("a.jsonl", "none.jsonl")):
+        assert main(["compare", *sides]) == 2
+        assert "no Case was judged" in capsys.readouterr().err
 
 
 def test_compare_as_json_and_as_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +294,7 @@ def test_run_at_is_not_content_where_pytest_is_not(
         return code if ends == "PASS" else 1
 
     monkeypatch.setattr("numcheck.commands.at._judge", judge)
-    monkeypatch.setattr("numcheck.commands.at._checkout", lambda rev, folder: nullcontext(folder))
+    monkeypatch.setattr("numcheck.commands.at._checkout", lambda rev, folder: contextlib.nullcontext(folder))
     assert main(["run", "accuracy", "--at", "HEAD"]) == code
     said = capsys.readouterr().out
     assert "fixed: k" in said
