@@ -29,7 +29,7 @@ def declared(spec: KernelSpec) -> dict[str, str]:
 def _on(spec: KernelSpec, case: Case) -> dict[str, str]:
     policy, order = spec.contract.policy(case), {name: spec.contract.order_of(name, case) for name in spec.judged}
     return {
-        "roundings": ", ".join(f"{name} {_rounding(r)}" for name, r in sorted(policy.rounds.items())) or "none",
+        "roundings": ", ".join(f"{name} {rounding_in_words(r)}" for name, r in sorted(policy.rounds.items())) or "none",
         "sums": ", ".join(f"{name or 'every total'} {_sum(how)}" for name, how in sorted(policy.sums.items())),
         "order": ", ".join(f"{name} {promise}" for name, promise in order.items()),
         "workspace": f"{spec.contract.workspace(case):,} bytes for {case.line()}",
@@ -43,8 +43,11 @@ def _example(spec: KernelSpec, dtype: str) -> Case | None:
     return next((case for case in cases if spec.illegal(case) is None), None)
 
 
-def _rounding(rounding: Rounding) -> str:
-    return rounding.dtype if rounding.mode == "nearest" else f"{rounding.dtype} ({rounding.mode})"
+def rounding_in_words(rounding: Rounding) -> str:
+    """The dtype that a point rounds to, and how where that is not to nearest alone."""
+    how: list[str] = [rounding.mode] if rounding.mode != "nearest" else []
+    how += ["flushed below the normal range"] if rounding.flush else []
+    return f"{rounding.dtype} ({', '.join(how)})" if how else rounding.dtype
 
 
 def _sum(how: Sum) -> str:
