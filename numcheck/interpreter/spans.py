@@ -21,7 +21,7 @@ Reaches = Mapping[int, tuple[int, int]]
 
 
 def reaches(tensors: Iterable[Tensor]) -> Reaches:
-    """How far these tensors reach in their storages, without whatever lies before their first element or after their last."""
+    """How far these tensors reach in their storages: from the first element to the end of the last."""
     found: dict[int, tuple[int, int]] = {}
     for tensor in tensors:
         if tensor.numel() == 0:
@@ -35,7 +35,7 @@ def reaches(tensors: Iterable[Tensor]) -> Reaches:
 
 
 class Spans:
-    """Byte ranges of a launch's tensor arguments by argument name: whole storages, or as far as `known` tensors reach."""
+    """Byte ranges of a launch's tensors by argument name: whole storages, or as far as `known` ones reach."""
 
     def __init__(self, arguments: Mapping[str, Any], known: Reaches) -> None:
         found: dict[int, tuple[int, str]] = {}
