@@ -49,6 +49,8 @@ def kernel(then: Known, now: Known) -> Compared:
         time=None if incomparable else _time(shared.values()),
         new=len(now.cases.keys() - then.cases.keys()),
         vanished=_vanished(then, now),
+        failing={law: status for law, status in now.laws.items() if _failing(status) and _failing(then.laws.get(law))},
+        undrawn=_undrawn(then, now),
         shared=len(shared),
         incomparable=incomparable,
     )
@@ -70,6 +72,28 @@ def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
     if now.skipped and not now.cases:
         return ()
     return tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw")
+
+
+def _failing(status: str | None) -> bool:
+    return bool(status) and not Status[str(status)].held
+
+
+def _undrawn(then: Known, now: Known) -> dict[str, tuple[int, int]]:
+    """Laws of which fewer Cases were drawn than then, though the same ones: after a failure nothing more is drawn.
+
+    A profile that draws anew each time draws others, of which no count says that they are too few.
+    """
+    found = {}
+    for law in (law for law in then.laws if law in now.laws):
+        old, new = _drawn(then, law), _drawn(now, law)
+        missing = {key for key in old if key not in now.cases or law not in now.cases[key].status}
+        if missing and new <= old:
+            found[law] = len(old), len(old) - len(missing)
+    return found
+
+
+def _drawn(known: Known, law: str) -> set[str]:
+    return {key for key, seen in known.cases.items() if seen.phase == "draw" and law in seen.status}
 
 
 def _lapsed(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
@@ -99,7 +123,7 @@ def _statuses(pairs: Pairs) -> Iterator[Moved]:
                 before, after = old.get(output, ""), new.get(output, "")
                 if before != after:
                     what, loss = f"{output} under {law}", _lost(before, after)
-                    yield Moved(what, words.status(before), words.status(after), now.case, law, loss)
+                    yield Moved(what, words.status(before), words.status(after), now.case, law, loss, output)
 
 
 def _figures(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
@@ -109,7 +133,7 @@ def _figures(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
         held, holds = old.headroom(key) >= 1, new.headroom(key) >= 1
         if held != holds or (key[2] == "band" and _apart(old, new)):
             loss = (held and not holds) or (held == holds and new.value > old.value)
-            yield Moved(words.gate(key), words.value(old), words.value(new), case, key[0], loss)
+            yield Moved(words.gate(key), words.value(old), words.value(new), case, key[0], loss, *key[1:])
 
 
 def _apart(old: Figure, new: Figure) -> bool:
@@ -131,7 +155,8 @@ def _limits(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
         if case is None and key[2] not in FIXED:
             continue
         loss = new.limit > old.limit or new.lower < old.lower
-        yield Moved(f"limit of {words.gate(key)}", words.limit(old), words.limit(new), case, key[0], loss)
+        what = f"limit of {words.gate(key)}"
+        yield Moved(what, words.limit(old), words.limit(new), case, key[0], loss, *key[1:])
 
 
 def _close(one: float, other: float) -> bool:
@@ -158,12 +183,12 @@ def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
     pooling = {key[0] for key in now.pooled}
     for key, figure in then.pooled.items():
         if key[0] in now.laws and key[0] not in pooling:
-            yield Moved(words.gate(key), words.value(figure), words.NO_GATE, None, key[0], loss=True)
+            yield Moved(words.gate(key), words.value(figure), words.NO_GATE, None, key[0], True, *key[1:])
     for old, new in pairs:
         for key, figure in old.gates.items():
             if key[0] in new.status and key not in new.gates:
                 loss = key[0] == "accuracy" or _kinds(new, key) < _kinds(old, key)
-                yield Moved(words.gate(key), words.value(figure), words.NO_GATE, new.case, key[0], loss)
+                yield Moved(words.gate(key), words.value(figure), words.NO_GATE, new.case, key[0], loss, *key[1:])
 
 
 def _kinds(seen: Seen, of: GateKey) -> int:
