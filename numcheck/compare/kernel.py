@@ -11,6 +11,7 @@ from numcheck.case import Case
 from numcheck.chance import student_limit
 from numcheck.compare import words
 from numcheck.compare.contracts import contract
+from numcheck.compare.coverage import failing, lapsed, skip, skips, undrawn, vanished
 from numcheck.compare.kinds import Compared, Moved, Ratio
 from numcheck.compare.outputs import outputs
 from numcheck.verdict import Status
@@ -40,17 +41,17 @@ def kernel(then: Known, now: Known) -> Compared:
         now.subject,
         bits=() if incomparable else tuple(outputs(shared.values(), then.declared, now.declared)),
         claims=tuple(_claims(then, now)),
-        cases=(*_statuses(shared.values()), *_lapsed(shared.values(), then, now)),
+        cases=(*_statuses(shared.values()), *lapsed(shared.values(), then, now)),
         gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
         contract=tuple(contract(then.declared, now.declared)),
         memory=tuple(_memory(shared.values())),
-        skips=tuple(_skips(then, now)),
+        skips=tuple(skips(then, now)),
         time=None if incomparable else _time(shared.values()),
         new=len(now.cases.keys() - then.cases.keys()),
-        vanished=_vanished(then, now),
-        failing={law: status for law, status in now.laws.items() if _failing(status) and _failing(then.laws.get(law))},
-        undrawn=_undrawn(then, now),
+        vanished=vanished(then, now),
+        failing=failing(then, now),
+        undrawn=undrawn(then, now),
         shared=len(shared),
         incomparable=incomparable,
     )
@@ -67,48 +68,10 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"bits and times are not compared: {said}"
 
 
-def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
-    """Named Cases of the base that the head did not judge; of a kernel that could not run its skip says so."""
-    if now.skipped and not now.cases:
-        return ()
-    return tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw")
-
-
-def _failing(status: str | None) -> bool:
-    return bool(status) and not Status[str(status)].held
-
-
-def _undrawn(then: Known, now: Known) -> dict[str, tuple[int, int]]:
-    """Laws of which fewer Cases were drawn than then, though the same ones: after a failure nothing more is drawn.
-
-    A profile that draws anew each time draws others, of which no count says that they are too few.
-    """
-    found = {}
-    for law in (law for law in then.laws if law in now.laws):
-        old, new = _drawn(then, law), _drawn(now, law)
-        missing = {key for key in old if key not in now.cases or law not in now.cases[key].status}
-        if missing and new <= old:
-            found[law] = len(old), len(old) - len(missing)
-    return found
-
-
-def _drawn(known: Known, law: str) -> set[str]:
-    return {key for key, seen in known.cases.items() if seen.phase == "draw" and law in seen.status}
-
-
-def _lapsed(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
-    """Named Cases that other laws still judge and this one does not; a law that is gone or could not run says so."""
-    for old, new in pairs:
-        for law, status in old.status.items() if old.phase != "draw" else ():
-            if law in new.status or law not in now.laws or (_skip(now, law) and not _skip(then, law)):
-                continue
-            yield Moved(f"{law} of a named Case", words.status(status), words.status(""), new.case, law, loss=True)
-
-
 def _claims(then: Known, now: Known) -> Iterator[Moved]:
     """Laws that say otherwise; those that could not run on one side are told as skips."""
     for law in dict.fromkeys((*then.laws, *now.laws)):
-        if any(law not in known.laws and _skip(known, law) for known in (then, now)):
+        if any(law not in known.laws and skip(known, law) for known in (then, now)):
             continue
         old, new = then.laws.get(law, ""), now.laws.get(law, "")
         if old != new:
@@ -220,24 +183,6 @@ def _memory(pairs: Pairs) -> Iterator[Moved]:
                 "memory",
                 grown,
             )
-
-
-def _skips(then: Known, now: Known) -> Iterator[Moved]:
-    for law in dict.fromkeys((*then.skipped, *now.skipped)):
-        old, new = _skip(then, law), _skip(now, law)
-        if bool(old) != bool(new):
-            yield Moved(law or "every law", _ran(then, law, old), _ran(now, law, new), law=law, loss=bool(new))
-
-
-def _skip(known: Known, law: str) -> str:
-    """Why a law could not run at all, or ""; a skip without a law is one of every law."""
-    return known.skipped.get(law, known.skipped.get("", ""))
-
-
-def _ran(known: Known, law: str, skip: str) -> str:
-    if skip:
-        return f"could not run: {skip}"
-    return words.status(known.laws.get(law, "")) if law or not known.laws else "ran"
 
 
 def _time(pairs: Pairs) -> Ratio | None:
