@@ -38,7 +38,7 @@ def of(records: Records, chosen: Selection | None = None) -> Baseline:
             if subject.kernel == Kernel(row["specs"], row["spec"]):
                 known.declare(row)
     found = findings(records)
-    unfinished = [_told(f) for f in found if f.kind in ("unfinished", "no_end")]
+    unfinished = [_told(f) for f in found if f.open]
     unfinished += [str(problem) for problem in records.problems]
     return Baseline(
         {subject.key: known.known(subject) for subject, known in gathered.items()},

@@ -8,6 +8,7 @@ from numcheck.baseline import Seen
 from numcheck.case import Case
 from numcheck.compare.contracts import promises
 from numcheck.compare.kinds import Bits
+from numcheck.selection import law_order
 from numcheck.verdict import Status
 
 
@@ -39,6 +40,14 @@ def outputs(pairs: Iterable[tuple[Seen, Seen]], *declared: Mapping[str, str]) ->
         else:
             otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
             yield Bits(output, same.get(output, 0), otherwise, lost)
+
+
+def law_of(output: str, then: Seen, now: Seen) -> str:
+    """The first law under which the bits of `output` are otherwise, or are missing."""
+    for law in sorted(then.hashes.keys() & now.status.keys(), key=law_order):
+        if then.hashes[law].get(output) != now.hashes.get(law, {}).get(output):
+            return law
+    return ""
 
 
 def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:
