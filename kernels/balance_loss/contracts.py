@@ -94,8 +94,8 @@ def native_workspace(case: Case) -> int:
 def eager_topk_workspace(case: Case) -> int:
     """Bytes of temporaries of `eager.forward_topk`, whose sort keeps values and int64 indices [T, E], or of its vjp.
 
-    The forward's outputs do not exist yet while it sorts, but on a GPU a row of indices [E] that torch copies from; push
-    and the FP32 gradient are the vjp's largest.
+    The forward's outputs do not exist yet while it sorts, but on a GPU a row of indices [E] does, which torch copies
+    from; push and the FP32 gradient are the vjp's largest.
     """
     T, E = case["T"], case["E"]
     forward = 12 * T * E + 4 * T - 8
