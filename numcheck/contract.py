@@ -38,6 +38,13 @@ class Rounding:
         if self.mode not in ("nearest", "truncate"):
             raise InvalidSpec(f"rounding mode {self.mode!r}; allowed: nearest, truncate")
 
+    @property
+    def words(self) -> str:
+        """The dtype, and how it is rounded to where that is not to nearest alone."""
+        how: list[str] = [self.mode] if self.mode != "nearest" else []
+        how += ["flushed below the normal range"] if self.flush else []
+        return f"{self.dtype} ({', '.join(how)})" if how else self.dtype
+
 
 @dataclass(frozen=True)
 class Sum:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numcheck.case import Case
-from numcheck.contract import Rounding, Sum
+from numcheck.contract import Sum
 from numcheck.spec import KernelSpec
 
 
@@ -29,7 +29,7 @@ def declared(spec: KernelSpec) -> dict[str, str]:
 def _on(spec: KernelSpec, case: Case) -> dict[str, str]:
     policy, order = spec.contract.policy(case), {name: spec.contract.order_of(name, case) for name in spec.judged}
     return {
-        "roundings": ", ".join(f"{name} {rounding_in_words(r)}" for name, r in sorted(policy.rounds.items())) or "none",
+        "roundings": ", ".join(f"{name} {r.words}" for name, r in sorted(policy.rounds.items())) or "none",
         "sums": ", ".join(f"{name or 'every total'} {_sum(how)}" for name, how in sorted(policy.sums.items())),
         "order": ", ".join(f"{name} {promise}" for name, promise in order.items()),
         "workspace": f"{spec.contract.workspace(case):,} bytes for {case.line()}",
@@ -41,13 +41,6 @@ def _example(spec: KernelSpec, dtype: str) -> Case | None:
     space = spec.oracle.space
     cases = (case.but(dtype=dtype) for case in (*space.tiny, *space.edges) if case.elements > 0)
     return next((case for case in cases if spec.illegal(case) is None), None)
-
-
-def rounding_in_words(rounding: Rounding) -> str:
-    """The dtype that a point rounds to, and how where that is not to nearest alone."""
-    how: list[str] = [rounding.mode] if rounding.mode != "nearest" else []
-    how += ["flushed below the normal range"] if rounding.flush else []
-    return f"{rounding.dtype} ({', '.join(how)})" if how else rounding.dtype
 
 
 def _sum(how: Sum) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from numcheck.clock import timed
-from numcheck.declared import rounding_in_words
 from numcheck.fingerprint import fingerprint, pooled, worth
 from numcheck.judge import malformed, output_gates
 from numcheck.laws.law import Judged, Law, covered
@@ -151,7 +150,7 @@ def _shares(figures: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _claim(spec: KernelSpec, case: Case) -> str:
     rounds = spec.contract.policy(case).rounds
-    points = ", ".join(f"{point} to {rounding_in_words(r)}" for point, r in rounds.items()) or "nothing"
+    points = ", ".join(f"{point} to {r.words}" for point, r in rounds.items()) or "nothing"
     return f"{spec.name} computes {spec.oracle.name}, rounding {points}, and nothing else beyond its sums"
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from numcheck import Case, Contract, Rounding
 from numcheck.contract import Policy, Sum
-from numcheck.declared import rounding_in_words
 from numcheck.oracles import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.reading import Emulation, Noise, Radius, Truth, read
@@ -55,7 +54,7 @@ def test_a_ball_that_reaches_below_the_border_has_zero_in_it_and_no_other_is_wid
 
 
 def test_the_promise_is_in_words() -> None:
-    assert rounding_in_words(Rounding("fp32", flush=True)) == "fp32 (flushed below the normal range)"
+    assert Rounding("fp32", flush=True).words == "fp32 (flushed below the normal range)"
 
 
 @pytest.mark.parametrize("lost", [2.0**-127, 2.0**-120])
