@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 NAMELESS = (
-    "no fault has that in its kernel's name or its id; `numcheck list` names the kernels, `numcheck faults --list` their "
-    "faults"
+    "no fault has that in its kernel's name or its id; `numcheck list` names the kernels, `numcheck faults --list` "
+    "their faults"
 )
 
 
