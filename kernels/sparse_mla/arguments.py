@@ -38,12 +38,13 @@ def forward_sizes(
     *,
     softmax_scale: float,
     value_dim: int,
+    d_kv_dtype: str = "data",
 ) -> Sizes:
     """The sizes of a call with q [S_q, H, D], kv [S_k, D], topk_idxs [S_q, topk], topk_length [S_q], sink [H].
 
     Raises ValueError for shapes, sizes, devices or scales that do not fit, TypeError for dtypes.
     """
-    return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), softmax_scale, value_dim)
+    return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), softmax_scale, value_dim, d_kv_dtype)
 
 
 def vjp_sizes(
@@ -61,10 +62,8 @@ def vjp_sizes(
     d_kv_dtype: str = "data",
 ) -> Sizes:
     """As `forward_sizes`, with out and d_out [S_q, H, D_v] in q's dtype and lse [S_q, H] in FP32 checked too."""
-    if d_kv_dtype not in D_KV_DTYPES:
-        raise ValueError(f"d_kv_dtype is {d_kv_dtype!r}, but it must be one of {', '.join(D_KV_DTYPES)}")
     given = {**_inputs(q, kv, topk_idxs, topk_length, sink), "out": out, "lse": lse, "d_out": d_out}
-    return _checked(given, softmax_scale, value_dim)
+    return _checked(given, softmax_scale, value_dim, d_kv_dtype)
 
 
 def optional(n: Sizes, topk_length: Tensor | None, sink: Tensor | None) -> tuple[int, int]:
@@ -85,7 +84,9 @@ def _inputs(
     return {"q": q, "kv": kv, "topk_idxs": topk_idxs, **given}
 
 
-def _checked(given: dict[str, Tensor], softmax_scale: float, value_dim: int) -> Sizes:
+def _checked(given: dict[str, Tensor], softmax_scale: float, value_dim: int, d_kv_dtype: str) -> Sizes:
+    if d_kv_dtype not in D_KV_DTYPES:
+        raise ValueError(f"d_kv_dtype is {d_kv_dtype!r}, but it must be one of {', '.join(D_KV_DTYPES)}")
     q = given["q"]
     for name, rank in (("q", 3), ("kv", 2), ("topk_idxs", 2)):
         if given[name].dim() != rank:
