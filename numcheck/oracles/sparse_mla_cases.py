@@ -231,6 +231,8 @@ _EDGES = (
     named(2, 3, 33, 24, 16, 3, indices="holes", sink="finite", dtype="bf16"),
     # More features than a tile of 64, and a value that ends with it.
     named(2, 3, 2, 72, 64, 3, indices="holes", sink="finite", length="partial"),
+    # Every logit far below zero, beside holes: exp of a hole's score, which is 0, would be infinite there.
+    named(2, 4, 1, 3, 3, 4, indices="holes", logits=64, sink="none", regime="normal"),
     # The widest features: 16 heads and 64 slots of 1024 + 128 of them are 212 KiB of shared memory to the byte, which
     # the Triton kernels take; of 2048, fewer slots fit.
     named(1, 2, 1, 1152, 1024, 64, dtype="bf16", regime="normal"),
