@@ -9,6 +9,7 @@ from kernels.mhc_post import EAGER, SPECS, eager, fused, split
 from kernels.mhc_post.arguments import sizes
 from kernels.mhc_post.blocks import SPLITS, block_of, blocks_of
 from kernels.mhc_post.faulty_kernels import mhc_post_backward_lost_updates
+from kernels.triton_probe import device_only
 from numcheck import Fault, KernelSpec
 
 _NAMED = {spec.name: spec for spec in SPECS}
@@ -50,6 +51,12 @@ def unwritten_last_row(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) 
         rows = fused.forward(x[:-1], residual[:-1], post[:-1], comb[:-1])["out"] if n.S > 1 else out[:0]
         out[:-1].copy_(rows)
     return {"out": out}
+
+
+def another_stream(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
+    """Launched on a stream of its own, which waits for nothing and for which nobody waits."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return fused.forward(x, residual, post, comb)
 
 
 def strides_ignored(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
@@ -140,7 +147,7 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 
 def _fault(name: str, law: str, source: str, honest: KernelSpec, **broken: object) -> Fault:
-    (function,) = (f for f in broken.values() if callable(f))
+    (function,) = (f for part, f in broken.items() if part in ("forward", "vjp"))
     spec = honest.but(**{"name": f"mhc_post.fault.{name}", **broken})
     return Fault(spec, law, (function.__doc__ or "").strip(), source, honest)
 
@@ -163,6 +170,7 @@ _STALE = "ROCm/aiter issues 4494, 4916: state between calls"
 _LOST = "flash-linear-attention issue 889: += without an atomic"
 _UNZEROED = "triton-lang/triton issue 7181: memory that is set to zero on some calls alone"
 _LOSING = (mhc_post_backward_lost_updates,)
+_STREAM = "openvdb/fvdb-core issue 587; TransformerEngine issue 3089: kernels on another stream than the caller's"
 _DEAF = "cudnn-frontend pull request 837: a flag accepted and not passed on"
 
 FAULTS: tuple[Fault, ...] = (
@@ -179,6 +187,9 @@ FAULTS: tuple[Fault, ...] = (
     _fault("stale_workspace", "invariance", _STALE, SPLIT_ORDERED, vjp=stale_workspace),
     _fault(
         "lost_updates", "bitwise", _LOST, SPLIT_ATOMIC, vjp=lost_updates, must_run=(mhc_post_backward_lost_updates,)
+    ),
+    _fault(
+        "another_stream", "bitwise", _STREAM, FUSED, forward=another_stream, capability=device_only(FUSED.capability)
     ),
     _false_claim(),
     _fault("unzeroed_sums", "edges", _UNZEROED, SPLIT_ATOMIC, vjp=unzeroed_sums),
