@@ -8,7 +8,7 @@ from torch import Tensor
 from kernels.mhc_post import EAGER, SPECS, eager, fused, split
 from kernels.mhc_post.arguments import sizes
 from kernels.mhc_post.blocks import SPLITS, block_of, blocks_of
-from kernels.mhc_post.faulty_kernels import mhc_post_backward_lost_updates
+from kernels.mhc_post.faulty_kernels import mhc_post_backward_lost_updates, mhc_post_forward_narrow
 from kernels.triton_probe import device_only
 from numcheck import Fault, KernelSpec
 
@@ -39,6 +39,19 @@ def dropped_tail(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Ten
         block = block_of(n.D)
         fused.mhc_post_forward[(n.S,)](
             x, residual, post, comb, out, n.D, *strides, H=n.H, BLOCK=block, BLOCKS=n.D // block
+        )
+    return {"out": out}
+
+
+def narrow_addresses(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
+    """Offsets in 32 bits, which overflow where a tensor spans 2^31 elements or more."""
+    n = sizes(x, residual, post, comb)
+    out = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
+    if not n.empty:
+        strides = (*x.stride(), *residual.stride(), *post.stride(), *comb.stride())
+        block = block_of(n.D)
+        mhc_post_forward_narrow[(n.S,)](
+            x, residual, post, comb, out, n.D, *strides, H=n.H, BLOCK=block, BLOCKS=blocks_of(n.D, block)
         )
     return {"out": out}
 
@@ -163,6 +176,7 @@ _LOOSE = FUSED.but(must_run=())
 _THREAD = "xtuner pull request 2260"
 _TAIL = "tile-ai/tilelang-ascend issue 890: the tail column"
 _UNWRITTEN = "vllm-project/vllm-ascend pull request 12833: a row left unwritten"
+_NARROW = "databricks/megablocks pull request 185; flash-linear-attention pull request 1082: int32 offsets"
 _OVERWRITTEN = "linkedin/Liger-Kernel issues 272, 1251: inputs overwritten"
 _STRIDES = "flash-linear-attention issues 1138, 1139; FlagGems 1082"
 _ALIGNED = "tilelang issue 2526: contiguous taken for aligned"
@@ -180,6 +194,7 @@ FAULTS: tuple[Fault, ...] = (
         "bf16_coefficients_cancel", "cancellation", f"{_THREAD}: 0.003 must survive", FUSED, forward=bf16_coefficients
     ),
     _fault("dropped_tail", "edges", _TAIL, FUSED, forward=dropped_tail),
+    _fault("narrow_addresses", "edges", _NARROW, _LOOSE, forward=narrow_addresses),
     _fault("unwritten_last_row", "edges", _UNWRITTEN, _LOOSE, forward=unwritten_last_row),
     _fault("changes_x", "edges", _OVERWRITTEN, EAGER, forward=changes_x),
     _fault("strides_ignored", "invariance", _STRIDES, FUSED, forward=strides_ignored),
