@@ -61,6 +61,7 @@ def grouped_srelu_backward(
     c_m, c_n, prob_m, alpha_e, w2_e, w2_n, w2_h, d_out_m, d_out_h, tokens_e, offsets_e,
     EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr,
     PROB: tl.constexpr, D_PROB: tl.constexpr, D_BIAS: tl.constexpr, CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
+    FAR: tl.constexpr,
 ):  # fmt: skip
     if DENSE:
         N, H = N // _LANES * _LANES, H // _LANES * _LANES
@@ -68,9 +69,11 @@ def grouped_srelu_backward(
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
-        # Where the tile starts is 64 bits wide; within a tile 32 do, and take half the registers.
+        # Where the tile starts is 64 bits wide; within a tile 32 mostly do, and take half the registers.
         top, side = first.to(tl.int64), (part * FEATURES).to(tl.int64)
         m, n = tl.arange(0, ROWS), tl.arange(0, FEATURES)
+        if FAR:
+            m = m.to(tl.int64)
         real, inside = first + m < last, side + n < N
         both = real[:, None] & inside[None, :]
         dot = tl.zeros([ROWS, FEATURES], tl.float32)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from kernels.sparse_mla import triton_contracts as contracts
 from kernels.triton_probe import missing, raising, triton_probe
 from numcheck import Contract, KernelSpec
 from numcheck.oracles import sparse_mla as oracle
+
+# Bits by which the judged fixed-point backward's first scale is finer than its bound allows. With none the proof of the
+# first pass all but always holds; with these it fails for KV rows whose bound is near their sums, which overflow and
+# are added again, and holds for others, so that the laws see both.
+FINER = 2
 
 _CLAIMS: Mapping[str, tuple[Contract, str, tuple[str, ...]]] = {
     "sparse_mla.triton_forward": (
@@ -48,7 +54,7 @@ def _specs() -> tuple[KernelSpec, ...]:
     backwards = {
         "sparse_mla.triton_atomic": atomic.vjp,
         "sparse_mla.triton_ordered": ordered.vjp,
-        "sparse_mla.triton_fixed_point": fixed_point.vjp,
+        "sparse_mla.triton_fixed_point": partial(fixed_point.vjp, finer=FINER),
     }
     return tuple(
         KernelSpec(
