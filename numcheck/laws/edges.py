@@ -160,9 +160,11 @@ def _undisturbed(truth: _Truth, run: Run, junk: Sample, what: str, profile: Prof
 
 
 def _far(truth: _Truth, run: Run, profile: Profile) -> list[Held]:
-    """Interpreted kernels find rows that lie beyond what an offset in 32 bits reaches, or refuse them before a launch."""
+    """Interpreted kernels find rows beyond what an offset in 32 bits reaches, or refuse them before a launch."""
     spec, case = truth.spec, truth.drawn.case
-    if run.evidence.backend != "interpreter" or "strided" not in spec.oracle.space.layouts:
+    if spec.contract.addresses == 32 or run.evidence.backend != "interpreter":
+        return []
+    if "strided" not in spec.oracle.space.layouts:
         return []
     apart = far_rows(truth.drawn)
     if apart is None:
