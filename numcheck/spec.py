@@ -117,6 +117,14 @@ class KernelSpec:
         asked = {r.name for r in self.oracle.results_for(case)}
         return tuple(name for name in self.judged if name in asked)
 
+    def __repr__(self) -> str:
+        """The name alone: Hypothesis writes its arguments out, and a spec with its oracle whole takes 45 kB."""
+        return f"KernelSpec({self.name!r})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As IPython's and Hypothesis's printers ask, which else write every field of a dataclass out."""
+        printer.text(repr(self))
+
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Data dtypes that the spec takes: the Contract's, or those that its roundings leave open.
