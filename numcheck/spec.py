@@ -42,6 +42,7 @@ class KernelSpec:
     writers(case) -> {output: writers per address}: the ownership map, for devices where writers cannot be measured.
     launches(case): whether a Case launches anything (a Case of zero rows does not).
     compiled: the spec claims that torch.compile gives the same bits.
+    agrees: output -> another spec of the same oracle whose bits this one gives there; the invariance law runs both.
     caps: output -> flat relL2 cap, added to the derived gates and never in their place.
     saved: what the VJP is judged on: its own forward's saved outputs as they rounded ("own", the operator alone), or
       the exact ones ("recomputed": forward and VJP as one chain).
@@ -60,6 +61,7 @@ class KernelSpec:
     launches: Callable[[Case], bool] = _launches
     compiled: bool = False
     caps: Mapping[str, float] = field(default_factory=dict)
+    agrees: Mapping[str, KernelSpec] = field(default_factory=dict)
     pins: tuple[tuple[Any, int], ...] = ()
     saved: Literal["own", "recomputed"] = "own"
     doc: str = ""
@@ -75,7 +77,7 @@ class KernelSpec:
             raise InvalidSpec(f"spec {self.name}: saved='recomputed' judges forward and vjp as one; give it both")
         known = {o.name for o in self.oracle.results}
         order = {} if callable(self.contract.order) else self.contract.order
-        for output in (*order, *self.caps):
+        for output in (*order, *self.caps, *self.agrees):
             if output not in known:
                 raise InvalidSpec(
                     f"spec {self.name}: no output {output!r}; {self.oracle.name} has {', '.join(sorted(known))}"
@@ -100,6 +102,12 @@ class KernelSpec:
             if not ((isinstance(kernel, str) and kernel) or hasattr(kernel, "__name__") or hasattr(kernel, "fn")):
                 raise InvalidSpec(
                     f"spec {self.name}: must_run holds {kernel!r}; give Triton functions or name patterns"
+                )
+        for output, other in self.agrees.items():
+            if not isinstance(other, KernelSpec) or other.oracle.name != self.oracle.name or output not in other.judged:
+                raise InvalidSpec(
+                    f"spec {self.name}: {output} agrees with {other!r}; give a KernelSpec of {self.oracle.name} that "
+                    f"computes {output}"
                 )
         for output, cap in self.caps.items():
             if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap > 0:
