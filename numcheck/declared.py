@@ -18,7 +18,11 @@ def declared(spec: KernelSpec) -> dict[str, str]:
         "must run": ", ".join(_name(kernel) for kernel in spec.must_run) or "torch operators",
         "flat caps": ", ".join(f"{name} {cap:g}" for name, cap in spec.caps.items()) or "none",
         "compiled": "the same bits" if spec.compiled else "not claimed",
-    } | ({"addresses": "32 bits"} if spec.contract.addresses == 32 else {})
+    }
+    if spec.contract.addresses == 32:
+        lines["addresses"] = "32 bits"
+    if spec.agrees:
+        lines["agrees"] = ", ".join(f"{name} with {other.name}" for name, other in spec.agrees.items())
     for dtype in spec.dtypes:
         case = _example(spec, dtype)
         if case is not None:

@@ -22,9 +22,13 @@ from kernels.sparse_mla.cudnn_workspace import (
     sliced_scratch,
     slicing,
 )
+from numcheck.execute import execute
 from numcheck.laws import accuracy, bitwise
+from numcheck.laws.measured import saved_alone
+from numcheck.oracles import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.profile import QUICK
+from numcheck.sample import sample
 
 sums = pytest.importorskip("kernels.sparse_mla.cudnn_sliced_sums", reason="needs triton")
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="these run in Triton's interpreter")
@@ -114,6 +118,18 @@ def test_a_slice_a_cta_holds_and_one_that_tiles_of_heads_share_is_caught() -> No
     assert not found.outputs["d_kv"].status.held
     one_tile = named(7, 2, 1, 4, 4, 3, indices="one_row")
     assert bitwise.judge(shared.spec, one_tile, QUICK).held, "with one tile of heads the maps are the same"
+
+
+@interpreted
+def test_the_map_of_slices_is_what_the_interpreter_measures() -> None:
+    """To what a slice holds, one CTA of a launch adds; under the shared map every tile of heads does."""
+    from kernels.sparse_mla import faults
+
+    shared = next(f for f in faults.FAULTS if f.spec.name.endswith("slices_shared_by_head_tiles"))
+    drawn = sample(sparse_mla, CASE)
+    for spec, ctas in ((faults.SLICED, 1), (shared.spec, CASE["H"])):
+        run = execute(spec, drawn, saved=saved_alone(spec, drawn), measure=True)
+        assert run.evidence.footprints["d_kv"].addends == 1 + ctas, spec.name
 
 
 class Front:
