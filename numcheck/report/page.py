@@ -118,7 +118,7 @@ def _with_base(said: summary.Summary, comparison: Comparison | None) -> summary.
     """The first screen with what the comparison comes to: "Held" is said of both, as the exit code is of a run."""
     if comparison is None:
         return said
-    sentences = [*said.sentences, f"against the base: {comparison.verdict}"]
+    sentences = [*said.sentences, f"against the base it {comparison.verdict}"]
     if said.word == "held" and not comparison.held:
         return replace(said, word="failed", headline="Did not hold against the base", sentences=sentences)
     return replace(said, sentences=sentences)
