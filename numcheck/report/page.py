@@ -67,7 +67,7 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     broken_on_purpose = faults.faults(records)
-    comparison = compare(base, of(records, chosen)) if base is not None else None
+    comparison = compare(base, of(records, chosen, found)) if base is not None else None
     uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
     said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
     said = _with_base(said, comparison)
