@@ -21,8 +21,9 @@ def outputs(pairs: Iterable[tuple[Seen, Seen]], *declared: Mapping[str, str]) ->
     unsure: dict[str, None] = {}
     for then, now in pairs:
         free |= _free(then) | _free(now)
-        loose = unordered.setdefault(now.case.dtype, _promised_any(now.case.dtype, *declared))
-        loose = {name for name in loose if not (_climbed(then, name) and _climbed(now, name))}
+        if now.case.dtype not in unordered:
+            unordered[now.case.dtype] = _promised_any(now.case.dtype, *declared)
+        loose = {n for n in unordered[now.case.dtype] if not (_climbed(then, n) and _climbed(now, n))}
         found = _hashes(then, now)
         for output, equal in found.items():
             if output in loose:
