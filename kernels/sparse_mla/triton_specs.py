@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from kernels.sparse_mla import triton_contracts as contracts
 from kernels.triton_probe import missing, raising, triton_probe
@@ -51,7 +52,7 @@ def _specs() -> tuple[KernelSpec, ...]:
     except ImportError as error:
         return tuple(_without_triton(name, error) for name in _CLAIMS)
     modules = (forward, backward, backward_kv, ordered, fixed_point)
-    backwards = {
+    backwards: dict[str, Callable[..., dict[str, Any]]] = {
         "sparse_mla.triton_atomic": atomic.vjp,
         "sparse_mla.triton_ordered": ordered.vjp,
         "sparse_mla.triton_fixed_point": partial(fixed_point.vjp, finer=FINER),
