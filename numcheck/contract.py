@@ -133,6 +133,7 @@ class Contract:
       checks that it is refused loudly where `refuses` says so.
     refuses: True where the kernel itself raises for Cases that are not legal.
     workspace: bytes that the kernel allocates beyond its inputs and outputs, for a Case.
+    addresses: bits of an offset in elements; 32 where the promise ends at tensors that span 2^31 elements.
     """
 
     rounds: Rounds | Callable[[Case], Rounds] = field(default_factory=dict)
@@ -142,6 +143,7 @@ class Contract:
     legal: Callable[[Case], str | None] = _no_reason
     refuses: bool = False
     workspace: Callable[[Case], int] = _no_bytes
+    addresses: int = 64
 
     def __post_init__(self) -> None:
         for name in ("rounds", "order"):
@@ -154,6 +156,8 @@ class Contract:
                 raise InvalidSpec(f"contract {name} is {getattr(self, name)!r}; give a function of the Case")
         if not isinstance(self.dtypes, tuple | list):
             raise InvalidSpec(f"contract dtypes is {self.dtypes!r}; give a tuple of {', '.join(DTYPES)}")
+        if self.addresses not in (32, 64):
+            raise InvalidSpec(f"contract addresses is {self.addresses!r}; give 64, or 32 for offsets in 32 bits")
         if not callable(self.accumulate):
             for total in self.accumulate.values() if isinstance(self.accumulate, Mapping) else (self.accumulate,):
                 _sum(total)

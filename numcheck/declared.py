@@ -19,6 +19,8 @@ def declared(spec: KernelSpec) -> dict[str, str]:
         "flat caps": ", ".join(f"{name} {cap:g}" for name, cap in spec.caps.items()) or "none",
         "compiled": "the same bits" if spec.compiled else "not claimed",
     }
+    if spec.contract.addresses == 32:
+        lines["addresses"] = "32 bits"
     if spec.agrees:
         lines["agrees"] = ", ".join(f"{name} with {other.name}" for name, other in spec.agrees.items())
     for dtype in spec.dtypes:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels.sparse_mla import cudnn_arguments, cudnn_sliced, cudnn_workspace, eager
-from kernels.sparse_mla.arguments import Limits, Sizes
+from kernels.sparse_mla.arguments import Sizes
 from kernels.sparse_mla.cudnn_workspace import (
     ALIGNED_QUERIES,
     MULTIPROCESSORS,
@@ -191,8 +191,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> Front:
         monkeypatch.setattr(sys.modules["kernels.sparse_mla"], name, module, raising=False)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    limits = Limits(cudnn_arguments.LIMITS.dtypes, cudnn_arguments.LIMITS.dims, contiguous=True)
-    monkeypatch.setattr(cudnn_arguments, "LIMITS", limits)
+    monkeypatch.setattr(cudnn_arguments, "DEVICE", "cpu")
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 0}))
     monkeypatch.setattr(cudnn_workspace, "MULTIPROCESSORS", 5)
