@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 from numcheck.case import Case
 from numcheck.errors import NumcheckError
@@ -10,21 +11,27 @@ from numcheck.evidence import ADDENDS
 from numcheck.oracle import CaseSpace
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
-from numcheck.vacuity import Proof, Vouched, prove_output, record, vouched
+from numcheck.vacuity import Proof, Terms, Vouched, prove_output, record, vouched
 
-# Sizes tried above the Case's own for one that the ownership map gives three writers.
+# How far above the Case's own a size is looked for that the ownership map gives three writers.
 SEARCHED = 4096
 # Half of the one-address Cases of three spread addends are sensitive, so four seeds in a row miss one time in sixteen.
 SEEDS = 4
 
 
-def nearest(spec: KernelSpec, case: Case, lacking: Proof) -> Case | None:
-    """The Case with the fewest changed facts whose proof holds, or None where none of those tried does."""
+def nearest(
+    spec: KernelSpec, case: Case, lacking: Proof, terms_of: Callable[[Case], Terms] | None = None
+) -> Case | None:
+    """The Case with the fewest changed facts whose proof holds, or None where none of those tried does.
+
+    terms_of: the addends of a neighbour, where they may be known from another output of `case`.
+    """
+    known = terms_of or neighbours(spec)
     for candidate in _candidates(spec, case, lacking):
         if candidate == case or spec.illegal(candidate) is not None:
             continue
         try:
-            terms = record(spec, sample(spec.oracle, candidate)).terms
+            terms = known(candidate)
         except NumcheckError:
             # A problem may refuse sizes that its space does not rule out; then this neighbour is no advice.
             continue
@@ -36,9 +43,14 @@ def nearest(spec: KernelSpec, case: Case, lacking: Proof) -> Case | None:
     return None
 
 
-def advice(spec: KernelSpec, case: Case, lacking: Proof) -> str:
-    """The smallest change found that would make `lacking` hold, as one clause."""
-    found = nearest(spec, case, lacking)
+def neighbours(spec: KernelSpec) -> Callable[[Case], Terms]:
+    """The addends of Cases near one that lacks them; asked for again, they are not read again."""
+    return cache(lambda candidate: record(spec, sample(spec.oracle, candidate)).terms)
+
+
+def advice(spec: KernelSpec, case: Case, lacking: Proof, terms_of: Callable[[Case], Terms] | None = None) -> str:
+    """The smallest change found that would make `lacking` hold, as one clause. terms_of: as in `nearest`."""
+    found = nearest(spec, case, lacking, terms_of)
     if found is None:
         return f"no nearby Case is proven; where one program owns an address, claim {lacking.output}='single'"
     return "non-vacuous with " + ", ".join(_changes(case, found))
@@ -75,13 +87,30 @@ def _sized(spec: KernelSpec, case: Case, lacking: Proof) -> Iterator[Case]:
 def _wanted(spec: KernelSpec, case: Case, lacking: Proof, name: str) -> int:
     """The size that gives an address three addends: by the ownership map, the Contract's block, or a safe guess."""
     if spec.writers is not None:
-        larger = range(case[name] + 1, case[name] + 1 + SEARCHED)
-        legal = (v for v in larger if spec.illegal(case.but(**{name: v})) is None)
-        found = (v for v in legal if spec.writers(case.but(**{name: v})).get(lacking.output, 0) >= ADDENDS)
-        return next(found, case[name] + SEARCHED)
+        return _first(lambda value: _written(spec, case.but(**{name: value}), lacking.output), case[name])
     block = spec.contract.policy(case).sum_of(lacking.output).block
     # Unknown blocks that cut the terms in two have fewer than all of them each.
     return (ADDENDS - 1) * (block or max(1, lacking.terms + 1 - lacking.addends)) + 1
+
+
+def _written(spec: KernelSpec, case: Case, output: str) -> bool:
+    """Whether the ownership map gives an address of `output` three writers."""
+    assert spec.writers is not None
+    return spec.illegal(case) is None and spec.writers(case).get(output, 0) >= ADDENDS
+
+
+def _first(holds: Callable[[int], bool], start: int) -> int:
+    """A value above `start` for which `holds`: the first where it holds from there on; start + SEARCHED if none does.
+
+    By doubled steps and then by halves, since a map may look at every row of a Case.
+    """
+    below, step = 0, 1
+    while step < SEARCHED and not holds(start + step):
+        below, step = step, 2 * step
+    while step - below > 1:
+        middle = (below + step) // 2
+        below, step = (below, middle) if holds(start + middle) else (middle, step)
+    return start + step
 
 
 def _at_least(space: CaseSpace, name: str, wanted: int) -> int | None:

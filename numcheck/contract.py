@@ -7,7 +7,7 @@ readings (`numcheck.reading`) take, since an accumulation tree belongs to the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
@@ -22,16 +22,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rounding:
-    """A point rounds to `dtype`: to nearest even, or towards zero."""
+    """A point rounds to `dtype`: to nearest even, or towards zero.
+
+    flush: before that, what is below the normal range of the default accumulator (2^-126 in FP32) becomes zero, as an
+    instruction with .ftz leaves it. A dtype that holds all that the accumulator holds then flushes and rounds nothing.
+    """
 
     dtype: str
     mode: Literal["nearest", "truncate"] = "nearest"
+    flush: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, "data"):
             raise InvalidSpec(f"rounds to {self.dtype!r}; allowed: {', '.join(DTYPES)} or 'data' (the Case's dtype)")
         if self.mode not in ("nearest", "truncate"):
             raise InvalidSpec(f"rounding mode {self.mode!r}; allowed: nearest, truncate")
+
+    @property
+    def words(self) -> str:
+        """The dtype, and how it is rounded to where that is not to nearest alone."""
+        how: list[str] = [self.mode] if self.mode != "nearest" else []
+        how += ["flushed below the normal range"] if self.flush else []
+        return f"{self.dtype} ({', '.join(how)})" if how else self.dtype
 
 
 @dataclass(frozen=True)
@@ -186,7 +198,7 @@ def _rounding(value: str | Rounding) -> Rounding:
 
 
 def _resolve(rounding: Rounding, case: Case) -> Rounding:
-    return Rounding(case.dtype, rounding.mode) if rounding.dtype == "data" else rounding
+    return replace(rounding, dtype=case.dtype) if rounding.dtype == "data" else rounding
 
 
 def _sum(value: str | Sum) -> Sum:

@@ -36,6 +36,11 @@ def balanced(case: Case) -> Mapping[str, Sum]:
     return {"": BALANCED, "mass": mass}
 
 
+def by_atomics(case: Case) -> Mapping[str, Sum]:
+    """As `balanced`, but that mass takes its tiles' sums in whatever order they arrive."""
+    return {"": BALANCED, "mass": Sum("fp32", tree="any", block=forward_tiles(case["T"], case["E"]).rows)}
+
+
 def legal(case: Case) -> str | None:
     """Why a Case is outside the promise of all of them, or None; `arguments.forward_sizes` refuses it."""
     if not 1 <= case["E"] <= MOST_EXPERTS:
@@ -89,12 +94,18 @@ def native_workspace(case: Case) -> int:
 def eager_topk_workspace(case: Case) -> int:
     """Bytes of temporaries of `eager.forward_topk`, whose sort keeps values and int64 indices [T, E], or of its vjp.
 
-    The forward's outputs do not exist yet while it sorts; push and the FP32 gradient are the vjp's largest.
+    The forward's outputs do not exist yet while it sorts; a GPU's sort of rows of up to 4096 takes an int64 row of
+    positions [E] more. push and the FP32 gradient are the vjp's largest.
     """
     T, E = case["T"], case["E"]
-    forward = 12 * T * E + 4 * T - 8 * E - 8
+    forward = 12 * T * E + 4 * T + 8 * E - _outputs(E)
     vjp = 8 * T * E - _bytes(case) * T * E + 8 * T + 4 * E
     return _copy(case) + max(forward, vjp)
+
+
+def _outputs(E: int) -> int:
+    """Bytes of the forward's outputs: frequencies and mass [E], raw and loss."""
+    return FP32_BYTES * (2 * E + 2)
 
 
 def _copy(case: Case) -> int:
@@ -118,4 +129,4 @@ EAGER_MAP = replace(EAGER, workspace=eager_map_workspace)
 EAGER_TOPK = replace(EAGER, workspace=eager_topk_workspace)
 NATIVE = replace(EAGER, workspace=native_workspace, legal=legal_native, refuses=False)
 FUSED = replace(PROMISE, accumulate=balanced, order=_order("fixed", "fixed", "single"), workspace=slots)
-ATOMIC = replace(PROMISE, accumulate=balanced, order=_order("any", "any", "any"), workspace=counts)
+ATOMIC = replace(PROMISE, accumulate=by_atomics, order=_order("any", "any", "any"), workspace=counts)

@@ -95,7 +95,7 @@ class Memory:
             width = upstream._get_np_dtype(dtype).itemsize
             mask, addresses, whole = self._checked("load", ptrs, mask, width)
             if other is None and not whole and not self._other_given:
-                other = _Handle(_lane_poison(ptrs.data.shape, dtype, self._poisoned_integers), dtype)
+                other = _Handle(self._lane_poison(ptrs.data.shape, dtype), dtype)
             self._other_given = False
             result = original(ptrs, mask, other, *rest, **kwargs)
             self._note(ATOMIC if self._atomic_access else READ, addresses, width)
@@ -190,6 +190,27 @@ class Memory:
         on = on & inside
         return _Handle(on, tl.int1), pointers[on], False
 
+    def _lane_poison(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """What masked-off lanes of a load without `other` hold: undefined on a device, so values that show.
+
+        By turns NaN and infinity, since a maximum passes over the one and a minimum over the other; of integers a large
+        one of either sign, since a bound stops one of them. Every second program begins with the other, since a scalar
+        has one lane.
+        """
+        kind = upstream._get_np_dtype(dtype)
+        unsigned = np.dtype(f"u{kind.itemsize}")
+        if dtype.name in poison.LANE_BITS:
+            by_turns = poison.LANE_BITS[dtype.name], poison.INFINITY_BITS[dtype.name]
+        elif kind.itemsize == 1 or not self._poisoned_integers:
+            return np.full(shape, 1, dtype=kind)
+        else:
+            large = poison.integer(kind.itemsize)
+            by_turns = large, large ^ (1 << (8 * kind.itemsize - 1))
+        first = self.programs.current % 2
+        lanes = np.full(shape, by_turns[first], dtype=unsigned)
+        lanes.reshape(-1)[1::2] = by_turns[1 - first]
+        return lanes.view(kind)
+
     def _report(self, what: str, addresses: Any, others: Any, width: int) -> None:
         far = max((int(addresses.min()), int(addresses.max())), key=lambda a: self._spans.distance(a, width))
         where, start = self._spans.describe(far, width, int(others.flat[0]) if others.size else None)
@@ -202,26 +223,6 @@ class Memory:
                 f"{self._kernel} {verb} out of bounds: {addresses.size} lane(s) of program {program}, up to {where}"
             )
             self.findings.append((finding, start))
-
-
-def _lane_poison(shape: tuple[int, ...], dtype: Any, integers: bool) -> Any:
-    """What masked-off lanes of a load without `other` hold: undefined on a device, so values that show.
-
-    By turns NaN and infinity, since a maximum passes over the one and a minimum over the other; of integers a large one
-    of either sign, since a bound stops one of them.
-    """
-    kind = upstream._get_np_dtype(dtype)
-    unsigned = np.dtype(f"u{kind.itemsize}")
-    if dtype.name in poison.LANE_BITS:
-        even, odd = poison.LANE_BITS[dtype.name], poison.INFINITY_BITS[dtype.name]
-    elif kind.itemsize == 1 or not integers:
-        return np.full(shape, 1, dtype=kind)
-    else:
-        even = poison.integer(kind.itemsize)
-        odd = even ^ (1 << (8 * kind.itemsize - 1))
-    lanes = np.full(shape, even, dtype=unsigned)
-    lanes.reshape(-1)[1::2] = odd
-    return lanes.view(kind)
 
 
 def _flat(ptr: Any, val: Any, mask: Any) -> tuple[Any, Any, Any, tuple[int, ...]]:

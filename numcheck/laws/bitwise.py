@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from numcheck.advice import advice
+from numcheck.advice import advice, neighbours
 from numcheck.case import Case, Fact
 from numcheck.evidence import ADDENDS, WORKSPACE, Evidence
 from numcheck.execute import Run
@@ -36,7 +36,7 @@ from numcheck.repeat import (
 from numcheck.repeat_cuda import busy_device, graph_replay, late_inputs, moved
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
-from numcheck.vacuity import Proof, prove, record
+from numcheck.vacuity import Proof, Terms, prove, record
 from numcheck.verdict import OutputVerdict, Status, Verdict, worst
 
 NAME = "bitwise"
@@ -72,11 +72,12 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
             break
     if steps[-1].error:
         outputs = {name: _errored(v, steps[-1].error) for name, v in outputs.items()}
+    known = neighbours(spec)
     return Verdict(
         spec.name,
         NAME,
         blank.claim,
-        {name: _advised(subject, proofs.get(name), v) for name, v in outputs.items()},
+        {name: _advised(subject, proofs.get(name), v, known) for name, v in outputs.items()},
         rungs=tuple(step.rung for step in steps),
         hashes=subject.hashes,
         evidence=subject.first.evidence,
@@ -166,7 +167,9 @@ def _errored(verdict: OutputVerdict, error: str) -> OutputVerdict:
     return verdict if verdict.status is Status.FAIL else OutputVerdict(Status.ERROR, error)
 
 
-def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> OutputVerdict:
+def _advised(
+    subject: Subject, proof: Proof | None, verdict: OutputVerdict, terms_of: Callable[[Case], Terms]
+) -> OutputVerdict:
     """A VACUOUS `fixed` promise says what would make it worth judging."""
     case = subject.sample.case
     if (
@@ -175,7 +178,7 @@ def _advised(subject: Subject, proof: Proof | None, verdict: OutputVerdict) -> O
         or subject.spec.contract.order_of(proof.output, case) != "fixed"
     ):
         return verdict
-    return replace(verdict, why=f"{verdict.why}; {advice(subject.spec, case, proof)}")
+    return replace(verdict, why=f"{verdict.why}; {advice(subject.spec, case, proof, terms_of)}")
 
 
 def large_cases(spec: KernelSpec) -> tuple[Case, ...]:

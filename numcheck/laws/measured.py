@@ -75,10 +75,10 @@ class Measured:
 
     @cached_property
     def readings(self) -> Readings:
-        """The readings whole, for what looks at single elements."""
+        """Truth, emulation and worst case whole, for what looks at single elements; nothing here asks for a spread."""
         spec, case = self.spec, self.sample.case
-        kept, jitters = saved(spec, self.run), _jitters(spec, case)
-        read = readings(spec.oracle, spec.contract.policy(case), self.sample, self.draws, saved=kept, jitters=jitters)
+        policy, kept = spec.contract.policy(case), saved(spec, self.run)
+        read = readings(spec.oracle, policy, self.sample, draws=0, saved=kept, jitters=0)
         return blank_readings(read, self.left_open)
 
 

@@ -180,3 +180,11 @@ def test_a_lone_lane_that_is_off_holds_its_other_even_where_that_is_zero():
             small.one_lane_off[(1,)](THREE, torch.ones(1, dtype=torch.int8), out, OTHER=other)
         assert bool((out == 0).all()) == other
         assert bool(torch.isnan(out[0])) != other
+
+
+def test_a_lone_lane_that_is_off_holds_nan_in_one_program_and_infinity_in_the_next():
+    for programs, kind in ((1, torch.isnan), (2, torch.isinf)):
+        out = torch.ones(2)
+        with interpreter.session():
+            small.one_lane_off[(programs,)](THREE, torch.ones(1, dtype=torch.int8), out, OTHER=False)
+        assert bool(kind(out[0]))

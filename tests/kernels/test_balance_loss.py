@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from numcheck.execute import execute
 from numcheck.oracles import balance_loss_map, balance_loss_topk
 from numcheck.oracles.balance_loss_cases import CLAMP, EPSILON, NAMED
 from numcheck.reading import Radius, Truth, read
+from numcheck.reading.tree import growths
 from numcheck.sample import Sample, place, sample
 from numcheck.ulp import dtype_name
 
@@ -287,6 +289,18 @@ def test_tiles_cover_the_tokens(E: int) -> None:
         if 3 <= T <= 255 and E <= 129:
             assert cut.parts >= 3
     assert forward_tiles(0, E).parts == 0
+
+
+@TRITON
+@pytest.mark.parametrize("size", [(3, 2), (33, 129), (1024, 512), (1025, 512), (8193, 64)])
+def test_the_contract_s_sum_of_mass_has_no_fewer_adds_than_the_kernel(spec: KernelSpec, size: tuple[int, int]) -> None:
+    T, E = size
+    cut = forward_tiles(T, E)
+    # A tile's rows in a tree, then a part's tiles one by one; parts in a tree, or each onto those that came before it.
+    parts = cut.parts - 1 if "atomic" in spec.name else math.ceil(math.log2(cut.parts))
+    adds = math.log2(cut.rows) + cut.trips - 1 + parts
+    how = spec.contract.policy(Case.of(T=T, E=E, K=1)).sum_of("mass")
+    assert float(growths(how, torch.tensor([float(T)], dtype=torch.float64))[0]) > adds * U32
 
 
 def test_named_shapes_have_tails_and_three_parts() -> None:

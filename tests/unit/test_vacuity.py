@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Sum
-from numcheck.advice import advice, nearest
+from numcheck.advice import advice, nearest, neighbours
 from numcheck.evidence import ADDENDS, Evidence, Footprint
 from numcheck.oracles import mhc_post
 from numcheck.oracles.sparse_mla import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.reading import slices
 from numcheck.sample import Sample, sample
-from numcheck.vacuity import Proof, prove, record
+from numcheck.vacuity import Proof, Terms, prove, record
 
 BLOCK = 16
 
@@ -174,6 +174,32 @@ def test_advice_follows_the_ownership_map() -> None:
     declared = _spec(Sum("fp32"), writers=lambda case: {"out": -(-case["D"] // 24)})
     case = Case.of(S=4, D=30)
     assert advice(declared, case, _proof(declared, case)) == "non-vacuous with D=49 (now 30)"
+
+
+def test_advice_asks_the_ownership_map_a_few_times_and_reads_a_neighbour_once() -> None:
+    asked: list[int] = []
+
+    def writers(case: Case) -> dict[str, int]:
+        asked.append(case["D"])
+        return {"out": -(-case["D"] // 100)}
+
+    declared, case = _spec(Sum("fp32"), writers=writers), Case.of(S=4, D=30)
+    proof = _proof(declared, case)
+    read: list[Case] = []
+    known = neighbours(declared)
+
+    def terms_of(near: Case) -> Terms:
+        read.append(near)
+        return known(near)
+
+    asked.clear()
+    told = [advice(declared, case, proof, terms_of) for _ in range(2)]
+    assert told[0].startswith("non-vacuous with D=201 (now 30)")
+    assert told[0] == told[1]
+    # Not each of the 171 sizes in between.
+    assert len(asked) < 50
+    assert read[0] == read[1]
+    assert known(read[0]) is known(read[1])
 
 
 def test_without_a_sum_the_advice_is_to_claim_single() -> None:
