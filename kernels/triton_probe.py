@@ -34,6 +34,17 @@ def triton_probe(kernel: Any) -> Probe:
     return probe
 
 
+def device_only(honest: Probe) -> Probe:
+    """The probe of a declared fault that streams or graphs alone bring to light: as `honest`, and on a GPU alone."""
+
+    def probe(device: Device) -> Capability:
+        if device == "cpu":
+            return Unavailable("a CPU has neither streams nor graphs, on which this is wrong", needs="gpu")
+        return honest(device)
+
+    return probe
+
+
 def raising(error: ImportError) -> Callable[..., dict[str, Tensor]]:
     """The forward or vjp of a spec whose kernels could not be imported: whoever calls it hears why."""
 

@@ -6,7 +6,10 @@ Exit codes: 0 held, 1 did not hold, 2 used wrongly.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -285,7 +288,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return MISUSED
     module = importlib.import_module(f"numcheck.commands.{options.command}")
     try:
-        return int(module.main(options))
+        code = int(module.main(options))
+        # Now, while it can still be said: at its end Python would only grumble.
+        sys.stdout.flush()
+        return code
     except NumcheckError as error:
         from numcheck.harmless import one_line
 
@@ -294,14 +300,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(map(one_line, said)), file=sys.stderr)
         return MISUSED
     except BrokenPipeError:
-        sys.stderr.close()
-        return HELD
-    except OSError as error:
-        # Without a file it is no misuse but a fault, whose traceback is wanted.
-        if error.filename is None:
-            raise
-        print(f"numcheck {options.command}: {error.filename}: {error.strerror or error}", file=sys.stderr)
+        # Whoever read this has left before all was said, the verdict too: that is not "held".
+        _silence()
         return MISUSED
+    except OSError as error:
+        # Without a file it is no misuse but a fault, whose traceback is wanted, or the output has no room.
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        if error.filename is None:
+            _silence()
+        where = error.filename or "the output"
+        print(f"numcheck {options.command}: {where}: {error.strerror or error}", file=sys.stderr)
+        return MISUSED
+
+
+def _silence() -> None:
+    """Let nothing more be written to an output that takes nothing: what is buffered would be an error at the end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

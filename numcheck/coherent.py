@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numcheck.case import Case
@@ -25,12 +25,29 @@ def wrong(row: Mapping[str, Any]) -> str:
 
 
 def _said(row: Mapping[str, Any]) -> str:
-    if "case" in row and row["kind"] in ("started", "case", "fault", "bench"):
-        try:
-            Case.from_json(row["case"])
-        except InvalidCase as error:
-            return f"has a case that cannot be: {str(error)[:LONGEST]}"
+    judged = "case" in row and row["kind"] in ("started", "case", "fault", "bench")
+    if judged and (said := _impossible(row["case"])):
+        return f"has a case that cannot be: {said}"
+    if row["kind"] == "outcome":
+        return _findings(row.get("findings", []))
     return _verdict(row) if row["kind"] in ("case", "pooled") else ""
+
+
+def _findings(found: Sequence[Mapping[str, Any]]) -> str:
+    for finding in found:
+        for name in ("first", "shrunk"):
+            if said := _impossible(finding[name]):
+                return f"has a {name} Case in its findings that cannot be: {said}"
+    return ""
+
+
+def _impossible(case: Mapping[str, Any]) -> str:
+    """Why there is no such Case, or ""."""
+    try:
+        Case.from_json(case)
+    except InvalidCase as error:
+        return str(error)[:LONGEST]
+    return ""
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

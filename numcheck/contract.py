@@ -7,7 +7,7 @@ readings (`numcheck.reading`) take, since an accumulation tree belongs to the la
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
@@ -22,16 +22,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rounding:
-    """A point rounds to `dtype`: to nearest even, or towards zero."""
+    """A point rounds to `dtype`: to nearest even, or towards zero.
+
+    flush: before that, what is below the normal range of the default accumulator (2^-126 in FP32) becomes zero, as an
+    instruction with .ftz leaves it. A dtype that holds all that the accumulator holds then flushes and rounds nothing.
+    """
 
     dtype: str
     mode: Literal["nearest", "truncate"] = "nearest"
+    flush: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, "data"):
             raise InvalidSpec(f"rounds to {self.dtype!r}; allowed: {', '.join(DTYPES)} or 'data' (the Case's dtype)")
         if self.mode not in ("nearest", "truncate"):
             raise InvalidSpec(f"rounding mode {self.mode!r}; allowed: nearest, truncate")
+
+    @property
+    def words(self) -> str:
+        """The dtype, and how it is rounded to where that is not to nearest alone."""
+        how: list[str] = [self.mode] if self.mode != "nearest" else []
+        how += ["flushed below the normal range"] if self.flush else []
+        return f"{self.dtype} ({', '.join(how)})" if how else self.dtype
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ class Contract:
       checks that it is refused loudly where `refuses` says so.
     refuses: True where the kernel itself raises for Cases that are not legal.
     workspace: bytes that the kernel allocates beyond its inputs and outputs, for a Case.
+    addresses: bits of an offset in elements; 32 where the promise ends at tensors that span 2^31 elements.
     """
 
     rounds: Rounds | Callable[[Case], Rounds] = field(default_factory=dict)
@@ -130,6 +143,7 @@ class Contract:
     legal: Callable[[Case], str | None] = _no_reason
     refuses: bool = False
     workspace: Callable[[Case], int] = _no_bytes
+    addresses: int = 64
 
     def __post_init__(self) -> None:
         for name in ("rounds", "order"):
@@ -142,6 +156,8 @@ class Contract:
                 raise InvalidSpec(f"contract {name} is {getattr(self, name)!r}; give a function of the Case")
         if not isinstance(self.dtypes, tuple | list):
             raise InvalidSpec(f"contract dtypes is {self.dtypes!r}; give a tuple of {', '.join(DTYPES)}")
+        if self.addresses not in (32, 64):
+            raise InvalidSpec(f"contract addresses is {self.addresses!r}; give 64, or 32 for offsets in 32 bits")
         if not callable(self.accumulate):
             for total in self.accumulate.values() if isinstance(self.accumulate, Mapping) else (self.accumulate,):
                 _sum(total)
@@ -182,7 +198,7 @@ def _rounding(value: str | Rounding) -> Rounding:
 
 
 def _resolve(rounding: Rounding, case: Case) -> Rounding:
-    return Rounding(case.dtype, rounding.mode) if rounding.dtype == "data" else rounding
+    return replace(rounding, dtype=case.dtype) if rounding.dtype == "data" else rounding
 
 
 def _sum(value: str | Sum) -> Sum:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numcheck.case import Case
-from numcheck.contract import Rounding, Sum
+from numcheck.contract import Sum
 from numcheck.spec import KernelSpec
 
 
@@ -19,6 +19,10 @@ def declared(spec: KernelSpec) -> dict[str, str]:
         "flat caps": ", ".join(f"{name} {cap:g}" for name, cap in spec.caps.items()) or "none",
         "compiled": "the same bits" if spec.compiled else "not claimed",
     }
+    if spec.contract.addresses == 32:
+        lines["addresses"] = "32 bits"
+    if spec.agrees:
+        lines["agrees"] = ", ".join(f"{name} with {other.name}" for name, other in spec.agrees.items())
     for dtype in spec.dtypes:
         case = _example(spec, dtype)
         if case is not None:
@@ -29,7 +33,7 @@ def declared(spec: KernelSpec) -> dict[str, str]:
 def _on(spec: KernelSpec, case: Case) -> dict[str, str]:
     policy, order = spec.contract.policy(case), {name: spec.contract.order_of(name, case) for name in spec.judged}
     return {
-        "roundings": ", ".join(f"{name} {_rounding(r)}" for name, r in sorted(policy.rounds.items())) or "none",
+        "roundings": ", ".join(f"{name} {r.words}" for name, r in sorted(policy.rounds.items())) or "none",
         "sums": ", ".join(f"{name or 'every total'} {_sum(how)}" for name, how in sorted(policy.sums.items())),
         "order": ", ".join(f"{name} {promise}" for name, promise in order.items()),
         "workspace": f"{spec.contract.workspace(case):,} bytes for {case.line()}",
@@ -41,10 +45,6 @@ def _example(spec: KernelSpec, dtype: str) -> Case | None:
     space = spec.oracle.space
     cases = (case.but(dtype=dtype) for case in (*space.tiny, *space.edges) if case.elements > 0)
     return next((case for case in cases if spec.illegal(case) is None), None)
-
-
-def _rounding(rounding: Rounding) -> str:
-    return rounding.dtype if rounding.mode == "nearest" else f"{rounding.dtype} ({rounding.mode})"
 
 
 def _sum(how: Sum) -> str:

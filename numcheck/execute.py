@@ -102,6 +102,7 @@ def execute(
         check_overflow=check_overflow,
         pins=spec.pins,
         silent=silent,
+        given=tuple(given.values()),
     )
     mode = _mode(guard, dirty, seen)
     error, peak, leaked = "", 0, []

@@ -88,8 +88,8 @@ def explore(
 
     `emit(case, verdict, phase)` is given every judged Case, `starting(case, phase)` each before it runs. The grid
     runs whole, also past a failure; the first failure of each kind is then shrunk, and nothing further is drawn.
-    `seed` of the draws: by default one fixed by the names of spec and law where the profile is derandomised, else
-    a new one; the Outcome names it.
+    `seed` of the draws: by default one fixed by the names of oracle and law where the profile is derandomised, so that
+    kernels of one problem are tried on the same Cases, else a new one; the Outcome names it.
     """
     start = time.monotonic()
     spec = spec.on(profile.device)
@@ -117,7 +117,7 @@ def explore(
 def _seed(law: Law, spec: KernelSpec, profile: Profile) -> int:
     if not profile.derandomize:
         return secrets.randbits(32)
-    return int.from_bytes(hashlib.sha256(f"{law.name}/{spec.name}".encode()).digest()[:4], "big")
+    return int.from_bytes(hashlib.sha256(f"{law.name}/{spec.oracle.name}".encode()).digest()[:4], "big")
 
 
 def _always(law: Law, spec: KernelSpec, profile: Profile, regressions: Iterable[Case]) -> Iterator[tuple[str, Case]]:

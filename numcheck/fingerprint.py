@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -72,7 +73,7 @@ def candidates(oracle: Oracle, case: Case) -> dict[str, Any]:
         if rounding == "data":
             return dtypes.get(point, case.dtype)
         if isinstance(rounding, Rounding) and rounding.dtype == "data":
-            return Rounding(dtypes.get(point, case.dtype), rounding.mode)
+            return replace(rounding, dtype=dtypes.get(point, case.dtype))
         return rounding
 
     named = {name: {p: resolved(p, r) for p, r in rounds.items()} for name, rounds in oracle.policies.items()}

@@ -276,13 +276,24 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> Records:
     in one step, so that an interrupted merge leaves it as it was. Raises BadRecords as `read` does.
     """
     target = Path(out)
-    records = read([*paths, *([target] if target.exists() else [])])
+    records = read([*paths, *([target] if target.is_file() else [])])
     write_whole(target, (line(row) + "\n" for row in (*records.rows, *map(_problem_row, records.problems))))
     return records
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Write `path` in one step: killed, or on a full disk, it is what it was. A device or pipe is written to."""
+    """Write `path` in one step: killed, or on a full disk, it is what it was. A device or pipe is written to.
+
+    Raises OSError, which names `path`.
+    """
+    try:
+        _whole(path, lines)
+    except OSError as error:
+        # A write that finds the disk full knows of no file.
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+
+
+def _whole(path: Path, lines: Iterable[str]) -> None:
     if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)

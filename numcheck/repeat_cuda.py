@@ -1,4 +1,4 @@
-"""The rungs of the repeat ladder that one CUDA device adds: other work beside, graph replay, other addresses."""
+"""The rungs that one CUDA device adds: other work beside, late inputs on a stream, graph replay, other addresses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from numcheck.errors import RAISED
 from numcheck.execute import Run
 from numcheck.repeat import Step, Subject, call, climb, skipped
+from numcheck.sample import Sample, sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,13 +59,55 @@ def moved(subject: Subject, repeats: int) -> Step:
     return climb(name, subject, ((f"allocation {k}", elsewhere) for k in range(1, repeats + 1)))
 
 
+def late_inputs(subject: Subject) -> Step:
+    """The call on a stream of its own, where its inputs arrive late, NaN until then, and its outputs are read at once.
+
+    A kernel on another stream, which does not wait for this one, reads what is not there yet or comes too late itself.
+    That is no matter of chance, so that one run is enough.
+    """
+    name = "late inputs on a stream"
+    if subject.device != "cuda":
+        return skipped(name, "needs a CUDA device")
+    late = subject.sample.map(lambda _, t: _copied(t))
+    load = torch.ones(BUSY_SIZE, BUSY_SIZE, device="cuda")
+
+    def behind() -> Run:
+        for tensor in late.tensors.values():
+            # Integers stay as they are: an index that is none could take the device down.
+            if tensor.is_floating_point():
+                tensor.fill_(float("nan"))
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            for _ in range(BUSY_PRODUCTS):
+                torch.mm(load, load)
+            _fill(late, subject.sample)
+            outputs = {k: t.clone() for k, t in call(subject.spec, replace(subject, sample=late)).items()}
+        torch.cuda.synchronize()
+        return replace(subject.first, outputs=outputs)
+
+    def guarded() -> Run:
+        try:
+            return behind()
+        except RAISED as error:
+            return replace(subject.first, outputs={}, error=f"{type(error).__name__}: {error}")
+
+    return climb(name, subject, [("inputs that arrive late", guarded)])
+
+
 def graph_replay(subject: Subject, repeats: int) -> Step:
-    """The call captured once in a CUDA graph, then replayed; one that cannot be captured says so and counts no runs."""
+    """The call captured once in a CUDA graph on another seed's inputs, then replayed on this Case's own.
+
+    So what was decided or read while the graph was captured must hold for whatever its inputs hold later. A call that
+    cannot be captured says so and counts no runs.
+    """
     name = "graph replay"
     if subject.device != "cuda":
         return skipped(name, "needs a CUDA device")
+    static = replace(subject, sample=subject.sample.map(lambda _, t: _copied(t)))
+    _fill(static.sample, _other(subject))
     try:
-        graph, outputs = _captured(subject)
+        graph, outputs = _captured(static)
     except RAISED as error:
         torch.cuda.synchronize()
         return skipped(name, f"cannot be captured: {type(error).__name__}: {str(error).splitlines()[0]}")
@@ -73,11 +116,33 @@ def graph_replay(subject: Subject, repeats: int) -> Step:
         for tensor in outputs.values():
             # What a replay does not write again must not pass for its result.
             tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
+        _fill(static.sample, subject.sample)
         graph.replay()
         torch.cuda.synchronize()
         return replace(subject.first, outputs={k: t.clone() for k, t in outputs.items()})
 
     return climb(name, subject, ((f"replay {k}", replay) for k in range(1, repeats + 1)))
+
+
+def _other(subject: Subject) -> Sample:
+    """What the same Case draws with another seed: values, indices and patterns, of the same shapes."""
+    case = subject.sample.case
+    other = case.but(seed=case.seed + 1)
+    if subject.spec.illegal(other) is not None:
+        return subject.sample
+    return sample(subject.spec.oracle, other, device=subject.device)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy with the same strides and storage offset, margins and gaps included."""
+    whole = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
+    return whole.clone().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _fill(static: Sample, values: Sample) -> None:
+    """Put the elements of `values` into the tensors of `static`, which stay where they are."""
+    for name, tensor in static.tensors.items():
+        tensor.copy_(values.tensors[name])
 
 
 def _captured(subject: Subject) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:

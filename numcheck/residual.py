@@ -87,6 +87,11 @@ def residual(output: Output, case: Case, policy: Policy, got: Tensor, readings: 
         truth=readings.truth[name],
         emulation=readings.emulation[name],
         radius=readings.radius[name],
-        noise=torch.stack([draw[name] for draw in readings.noise]),
-        jitters=torch.stack([draw[name] for draw in readings.jitters]),
+        noise=_stacked([draw[name] for draw in readings.noise], got),
+        jitters=_stacked([draw[name] for draw in readings.jitters], got),
     )
+
+
+def _stacked(draws: list[Tensor], got: Tensor) -> Tensor:
+    """FP64 (draws, ...); empty where there are none, which is where nothing asks for a spread."""
+    return torch.stack(draws) if draws else torch.empty((0, *got.shape), dtype=torch.float64)

@@ -127,6 +127,7 @@ BODIES: dict[str, Shape] = {
         notes=list_of(TEXT),
         seed=COUNT,
         seconds=NUMBER,
+        findings=list_of(record({"status": one_of(*STATUSES), "first": CASE, "shrunk": CASE})),
     ),
     "declared": record({"specs": TEXT, "spec": TEXT, "contract": map_of(TEXT)}, oracle=TEXT, doc=TEXT),
     "certificate": record(

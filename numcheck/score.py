@@ -79,9 +79,11 @@ class Scorer:
         if suspect.honest is None:
             why = "it names no honest spec, and a kill counts only where that passes; give Fault(..., honest=SPEC)"
             return Score(suspect, "SURVIVED", why=why)
-        found = suspect.honest.available(self.profile.device)
-        if isinstance(found, Unavailable):
-            return Score(suspect, "UNAVAILABLE", why=found.reason)
+        # A declared fault may need more than its honest spec does: streams and graphs are a GPU's.
+        for spec in (suspect.honest, *([suspect.fault.spec] if suspect.fault is not None else [])):
+            found = spec.available(self.profile.device)
+            if isinstance(found, Unavailable):
+                return Score(suspect, "UNAVAILABLE", why=found.reason)
         if suspect.mutant is not None and not self._built_in(suspect, suspect.mutant, suspect.honest):
             why = "it stands in a branch of compile-time parameters that no Case of this spec builds"
             return Score(suspect, "ABSENT", why=why, seconds=time.perf_counter() - start)

@@ -166,13 +166,18 @@ class Finding:
 
 
 def first_failure(trial: Trial, examples: int, seed: int) -> Case | None:
-    """Draw up to `examples` Cases; the first that fails, or None. Drawing stops at `trial.until`."""
+    """Draw up to `examples` Cases; the first that fails, or None. Drawing stops at `trial.until`.
+
+    Where the profile is derandomised the draws are not steered: what a kernel answers would choose its Cases, and then
+    neither two kernels nor two revisions of one would be tried on the same ones.
+    """
 
     def fails(case: Case) -> bool:
         verdict = trial.verdict(case, "draw")
         if verdict is None:
             return False
-        steer(verdict)
+        if not trial.profile.derandomize:
+            steer(verdict)
         return not verdict.held
 
     return search(cases(trial.spec, trial.profile.largest), fails, examples, seed, shrink=False)

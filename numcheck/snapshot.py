@@ -11,10 +11,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from numcheck.ulp import INTEGERS
 
+# Bytes beyond which a storage is mostly reserved and never touched, so that of its tensor the elements alone are kept.
+MOST = 2**32
+
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The caller's tensors as they were, whole storages: what lies between and around the elements counts too."""
+    """The caller's tensors as they were, whole storages: what lies between and around the elements counts too.
+
+    Of a storage of more than MOST bytes only the tensor's elements are kept.
+    """
 
     tensors: Mapping[str, Tensor]
     copies: Mapping[str, Tensor]
@@ -23,7 +29,7 @@ class Snapshot:
     def of(cls, tensors: Mapping[str, Tensor]) -> Snapshot:
         """Copy the storages of `tensors`."""
         with _disable_current_modes():
-            return cls(dict(tensors), {name: _bytes(t).clone() for name, t in tensors.items()})
+            return cls(dict(tensors), {name: _kept(t) for name, t in tensors.items()})
 
     def restore(self, role: str = "input") -> list[str]:
         """Which tensors have changed since, one sentence each that calls them `role`; they are put back."""
@@ -33,7 +39,14 @@ class Snapshot:
     def _restored(self, role: str) -> list[str]:
         found = []
         for name, tensor in self.tensors.items():
-            now, before = _bytes(tensor), self.copies[name]
+            before = self.copies[name]
+            if _vast(tensor):
+                if not torch.equal(_elements(tensor), before):
+                    kept = before.view(tensor.dtype).view(tensor.shape)
+                    found.append(_changed(f"{role} {name}", tensor, kept))
+                    tensor.copy_(kept)
+                continue
+            now = _bytes(tensor)
             if torch.equal(now, before):
                 continue
             copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
@@ -42,6 +55,18 @@ class Snapshot:
             found.append(_changed(f"{role} {name}", tensor, copy))
             now.copy_(before)
         return found
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    return _elements(tensor).clone() if _vast(tensor) else _bytes(tensor).clone()
+
+
+def _vast(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() > MOST and tensor.device.type == "cpu"
+
+
+def _elements(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

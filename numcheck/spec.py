@@ -42,6 +42,7 @@ class KernelSpec:
     writers(case) -> {output: writers per address}: the ownership map, for devices where writers cannot be measured.
     launches(case): whether a Case launches anything (a Case of zero rows does not).
     compiled: the spec claims that torch.compile gives the same bits.
+    agrees: output -> another spec of the same oracle whose bits this one gives there; the invariance law runs both.
     caps: output -> flat relL2 cap, added to the derived gates and never in their place.
     saved: what the VJP is judged on: its own forward's saved outputs as they rounded ("own", the operator alone), or
       the exact ones ("recomputed": forward and VJP as one chain).
@@ -60,6 +61,7 @@ class KernelSpec:
     launches: Callable[[Case], bool] = _launches
     compiled: bool = False
     caps: Mapping[str, float] = field(default_factory=dict)
+    agrees: Mapping[str, KernelSpec] = field(default_factory=dict)
     pins: tuple[tuple[Any, int], ...] = ()
     saved: Literal["own", "recomputed"] = "own"
     doc: str = ""
@@ -75,7 +77,7 @@ class KernelSpec:
             raise InvalidSpec(f"spec {self.name}: saved='recomputed' judges forward and vjp as one; give it both")
         known = {o.name for o in self.oracle.results}
         order = {} if callable(self.contract.order) else self.contract.order
-        for output in (*order, *self.caps):
+        for output in (*order, *self.caps, *self.agrees):
             if output not in known:
                 raise InvalidSpec(
                     f"spec {self.name}: no output {output!r}; {self.oracle.name} has {', '.join(sorted(known))}"
@@ -101,6 +103,12 @@ class KernelSpec:
                 raise InvalidSpec(
                     f"spec {self.name}: must_run holds {kernel!r}; give Triton functions or name patterns"
                 )
+        for output, other in self.agrees.items():
+            if not isinstance(other, KernelSpec) or other.oracle.name != self.oracle.name or output not in other.judged:
+                raise InvalidSpec(
+                    f"spec {self.name}: {output} agrees with {other!r}; give a KernelSpec of {self.oracle.name} that "
+                    f"computes {output}"
+                )
         for output, cap in self.caps.items():
             if isinstance(cap, bool) or not isinstance(cap, int | float) or not cap > 0:
                 raise InvalidSpec(f"spec {self.name}: the cap of {output} is {cap!r}; give a relL2 above 0")
@@ -116,6 +124,14 @@ class KernelSpec:
         """Names of the outputs that this spec computes for `case`, which may lack optional ones."""
         asked = {r.name for r in self.oracle.results_for(case)}
         return tuple(name for name in self.judged if name in asked)
+
+    def __repr__(self) -> str:
+        """The name alone: Hypothesis writes its arguments out, and a spec with its oracle whole takes 45 kB."""
+        return f"KernelSpec({self.name!r})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As IPython's and Hypothesis's printers ask, which else write every field of a dataclass out."""
+        printer.text(repr(self))
 
     @property
     def dtypes(self) -> tuple[str, ...]:

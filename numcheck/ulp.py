@@ -129,6 +129,11 @@ def round_to(x: Tensor, dtype: str, mode: Mode = "nearest") -> Tensor:
     return torch.where(over & torch.isfinite(x), torch.copysign(torch.full_like(x, edge), x), rounded)
 
 
+def flushed(x: Tensor, dtype: str) -> Tensor:
+    """`x` with zeros, of the same sign, where it is below `dtype`'s normal range; NaN stays."""
+    return torch.where(x.abs() < format_of(dtype).normal, torch.copysign(torch.zeros_like(x), x), x)
+
+
 def representable(x: Tensor, dtype: str) -> Tensor:
     """Where the FP64 tensor `x` lies on `dtype`'s grid; true at infinities, false at NaN."""
     if dtype == "fp64":

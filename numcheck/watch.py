@@ -49,19 +49,35 @@ class Watch(Protocol):
 
 
 def watch(
-    device: str, order: Order, *, measure: bool, profile: bool, check_overflow: bool, pins: Pins, silent: str = ""
+    device: str,
+    order: Order,
+    *,
+    measure: bool,
+    profile: bool,
+    check_overflow: bool,
+    pins: Pins,
+    silent: str = "",
+    given: Sequence[Tensor] = (),
 ) -> Watch:
-    """The watch for a run on `device`; `measure` and `silent` are the interpreter's, `profile` the GPU's."""
+    """The watch for a run on `device`; `measure`, `silent` and `given` are the interpreter's, `profile` the GPU's."""
     if device == "cuda":
         return OnDevice(profile, pins)
-    return OnCpu(order, measure, check_overflow, pins, silent)
+    return OnCpu(order, measure, check_overflow, pins, silent, given)
 
 
 class OnCpu:
     """Runs on the CPU: Triton kernels in an interpreter session, torch operators as they are."""
 
-    def __init__(self, order: Order, measure: bool, check_overflow: bool, pins: Pins, silent: str = "") -> None:
-        self._silent = silent
+    def __init__(
+        self,
+        order: Order,
+        measure: bool,
+        check_overflow: bool,
+        pins: Pins,
+        silent: str = "",
+        given: Sequence[Tensor] = (),
+    ) -> None:
+        self._silent, self._given = silent, given
         self._order, self._measure, self._check_overflow, self._pins = order, measure, check_overflow, pins
         self._session: Session | None = None
 
@@ -81,6 +97,7 @@ class OnCpu:
             check_overflow=self._check_overflow,
             pins=self._pins,
             silent=self._silent,
+            given=self._given,
         ) as session:
             self._session = session
             yield

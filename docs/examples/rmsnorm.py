@@ -91,7 +91,7 @@ rmsnorm = replace(draft_oracle, twin=twin)
 
 @triton.jit
 def _rmsnorm_fwd(x, weight, rstd, out, D, x_s, x_d, weight_d, EPS: tl.constexpr, BLOCK: tl.constexpr):
-    s, d = tl.program_id(0), tl.arange(0, BLOCK)
+    s, d = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = d < D
     row = tl.load(x + s * x_s + d * x_d, mask=inside, other=0.0).to(tl.float32)
     scale = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(tl.sum(row * row, axis=0), tl.cast(D, tl.float32)) + EPS))
@@ -104,7 +104,7 @@ def _rmsnorm_fwd(x, weight, rstd, out, D, x_s, x_d, weight_d, EPS: tl.constexpr,
 def _rmsnorm_bwd(
     x, weight, rstd, g, d_x, products, D, x_s, x_d, weight_d, rstd_s, g_s, g_d, BLOCK: tl.constexpr
 ):  # fmt: skip
-    s, d = tl.program_id(0), tl.arange(0, BLOCK)
+    s, d = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = d < D
     scale = tl.load(rstd + s * rstd_s)
     n = tl.load(x + s * x_s + d * x_d, mask=inside, other=0.0).to(tl.float32) * scale

@@ -1,6 +1,6 @@
 """Sparse MLA's Triton backwards at deployed sizes on a GPU: bits, time against a base, memory, and each output judged.
 
-    python docs/measurements/sparse_mla.py OUT.jsonl [bits times memory adversarial judged] [--small]
+    python docs/measurements/sparse_mla.py OUT.jsonl [bits times memory adversarial judged] [--spec NAME ...] [--small]
 
 Each row of OUT.jsonl is one JSON object with its kind: environment, made (hashes of inputs and saved outputs), bits,
 times (every raw pair), memory, adversarial, judged (every gate, peak memory, seconds). Two runs of one command, in two
@@ -47,6 +47,8 @@ LONG = ((4096, 131072, 64, 576, 512), (512, 524288, 128, 576, 2048))
 BY_NAME = {spec.name: spec for spec in SPECS}
 FORWARD = BY_NAME["sparse_mla.triton_forward"]
 ATOMIC, ORDERED, FIXED = (BY_NAME[f"sparse_mla.triton_{name}"] for name in ("atomic", "ordered", "fixed_point"))
+# As users call it: the spec asks for a finer first scale, so that its Cases see the second pass.
+FIXED = FIXED.but(vjp=fixed_point.vjp)
 BACKWARDS = (ATOMIC, ORDERED, FIXED)
 REPEATS, ATOMIC_REPEATS, BESIDE, REPLAYS = 100, 10, 10, 10
 PAIRS, WARM, RESAMPLES = 30, 2, 2000
@@ -54,6 +56,8 @@ PAIRS, WARM, RESAMPLES = 30, 2, 2000
 BUSY = 8192
 Write = Callable[..., None]
 Tensors = dict[str, Tensor]
+Specs = tuple[KernelSpec, ...]
+Backwards = Callable[[KernelSpec], Callable[[], Tensors]]
 
 
 def drawn(sizes: tuple[int, ...]) -> Sample:
@@ -78,7 +82,7 @@ def raw(t: Tensor) -> Tensor:
     return t.view({2: torch.int16, 4: torch.int32}[t.element_size()])
 
 
-def calls(made: Sample) -> tuple[Tensors, Callable[[KernelSpec], Callable[[], Tensors]]]:
+def calls(made: Sample) -> tuple[Tensors, Backwards]:
     """What the forward saves, and each spec's backward of it as a function of nothing."""
     assert FORWARD.forward is not None
     saved = FORWARD.forward(**sparse_mla.for_forward(made.given))
@@ -91,14 +95,14 @@ def calls(made: Sample) -> tuple[Tensors, Callable[[KernelSpec], Callable[[], Te
     return saved, backward
 
 
-def bits(made: Sample, backward: Callable[[KernelSpec], Callable[[], Tensors]], write: Write) -> None:
+def bits(made: Sample, backward: Backwards, write: Write, specs: Specs, repeats: int = REPEATS) -> None:
     """Every further run against the first, bit for bit on the device; d_kv's hashes where it differs."""
-    for spec in BACKWARDS:
+    for spec in specs:
         run = backward(spec)
         first = run()
         hashes = {name: digest(t) for name, t in first.items()}
         rungs = {
-            "same process": again(run, first, ATOMIC_REPEATS if spec is ATOMIC else REPEATS),
+            "same process": again(run, first, min(repeats, ATOMIC_REPEATS) if spec is ATOMIC else repeats),
             "beside a busy stream": again(beside(run), first, BESIDE),
             "graph replay": again(replayed(run), first, REPLAYS),
         }
@@ -153,12 +157,12 @@ def replayed(run: Callable[[], Tensors]) -> Callable[[], Tensors]:
     return replay
 
 
-def times(made: Sample, backward: Callable[[KernelSpec], Callable[[], Tensors]], write: Write) -> None:
+def times(made: Sample, backward: Backwards, write: Write, specs: Specs) -> None:
     """Interleaved pairs of a base and each backward, in milliseconds of the device."""
     stock = BY_NAME["sparse_mla.cudnn_stock"]
     installed = not isinstance(stock.available("cuda"), Unavailable)
     base = stock if installed else ATOMIC
-    for spec in (s for s in BACKWARDS if s is not base):
+    for spec in (s for s in specs if s is not base):
         pair = (backward(base), backward(spec))
         for _ in range(WARM):
             pair[0](), pair[1]()
@@ -190,9 +194,9 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return statistics.median(ratios), medians[edge], medians[-edge - 1]
 
 
-def memory(made: Sample, backward: Callable[[KernelSpec], Callable[[], Tensors]], write: Write) -> None:
+def memory(made: Sample, backward: Backwards, write: Write, specs: Specs) -> None:
     """Peak bytes beyond inputs and results, as the allocator counts them, beside the Contract's formula."""
-    for spec in BACKWARDS:
+    for spec in specs:
         run = backward(spec)
         run()
         torch.cuda.synchronize()
@@ -252,9 +256,9 @@ def adversarial(write: Write, small: bool) -> None:
         )  # fmt: skip
 
 
-def judged(made: Sample, saved: Tensors, backward: Callable[[KernelSpec], Callable[[], Tensors]], write: Write) -> None:
+def judged(made: Sample, saved: Tensors, backward: Backwards, write: Write, specs: Specs) -> None:
     """Forward and backwards beside one set of readings; then truth alone, which is what a plain check needs."""
-    claims = [(FORWARD, saved), *((spec, backward(spec)()) for spec in BACKWARDS)]
+    claims = [(FORWARD, saved), *((spec, backward(spec)()) for spec in specs)]
     gates, figures = on_the_clock(lambda: side_by_side(claims, made, saved=saved))
     for (spec, _), of_spec in zip(claims, gates, strict=True):
         write("judged", spec=spec.name, case=made.case.to_json(), gates=of_gates(of_spec), **figures)
@@ -319,7 +323,10 @@ def main() -> None:
     parser.add_argument("steps", nargs="*", metavar="STEP", help="some of " + ", ".join(STEPS) + " (default: all)")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", type=int, help="the deployed shape of that number alone")
+    parser.add_argument("--spec", nargs="+", choices=[s.name for s in BACKWARDS], default=[s.name for s in BACKWARDS])
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of bits, in one process (default: %(default)s)")
     chosen = parser.parse_args()
+    specs = tuple(BY_NAME[name] for name in chosen.spec)
     steps = chosen.steps or list(STEPS)
     torch.set_grad_enabled(False)
     with chosen.out.open("a") as file:
@@ -337,20 +344,22 @@ def main() -> None:
         for sizes in (*shapes, *(() if chosen.small or chosen.only is not None else LONG)):
             wanted = [step for step in steps if step == "memory" or (step != "adversarial" and sizes in shapes)]
             if wanted:
-                measure(drawn(sizes), wanted, write)
+                measure(drawn(sizes), wanted, write, specs, chosen.repeats)
         if "memory" in steps:
             formulas(write)
 
 
-def measure(made: Sample, steps: list[str], write: Write) -> None:
+def measure(made: Sample, steps: list[str], write: Write, specs: Specs, repeats: int) -> None:
     saved, backward = calls(made)
     hashes = {name: digest(t) for name, t in {**made.tensors, **saved}.items()}
     write("made", case=made.case.to_json(), hashes=hashes, gpu=str(torch.cuda.get_device_properties(0).uuid))
     for step in steps:
         if step == "judged":
-            judged(made, saved, backward, write)
+            judged(made, saved, backward, write, specs)
+        elif step == "bits":
+            bits(made, backward, write, specs, repeats)
         else:
-            {"bits": bits, "times": times, "memory": memory}[step](made, backward, write)
+            {"times": times, "memory": memory}[step](made, backward, write, specs)
 
 
 if __name__ == "__main__":

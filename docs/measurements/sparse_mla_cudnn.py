@@ -4,9 +4,10 @@
 
 Steps: first (each spec once, with what ran), bits (hashes over repeats, beside a busy stream, from graph replay),
 process (the same hashes from a process of its own, on whichever GPU it is given), adversarial (a scale that the sample
-cannot guess), accuracy (relL2 to FP64), fingerprint (which rounding policy explains stock), time (interleaved A/B,
-with peak memory), parts and without (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object
-with its step; a step that fails leaves its traceback there, and the next one starts.
+cannot guess), accuracy (relL2 to FP64), fingerprint (which rounding policy explains stock), time (interleaved A/B),
+memory (peaks against the formulas), flush (below which P the kernels have zero), parts and without (where the rest of
+the time goes). Each row of OUT/cudnn.jsonl is one JSON object with its step; a step that fails leaves its traceback
+there, and the next one starts.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ FEW_BYTES = 2**24
 # A square FP32 product that keeps all multiprocessors busy for longer than a small kernel runs.
 BUSY = 4096
 DEVICE = "cuda"
+# The first exponent of P that `flush` tries: FP32's normal numbers end at 126, bf16's last subnormal is 133.
+LEAST = 100
 Write = Callable[..., None]
 Call = Callable[[], dict[str, Tensor]]
 
@@ -256,6 +259,30 @@ def fingerprint(write: Write) -> None:
             write("fingerprint", spec=spec.name, case=case.to_json(), error=run.error, **found)
 
 
+def flush(write: Write) -> None:
+    """The lowest power of two that P may be: query t has one slot with P = 2^(1/2 - x), x = LEAST + t.
+
+    q is zero, so that the given lse alone makes P. dP - D is 2^31 and d_out 2^30, so that nothing else underflows.
+    """
+    n = Shape(64, 64, 64, 512, 64)
+    given = made(n, sink=False)
+    index, d_out, out = (torch.zeros_like(given[name]) for name in ("topk_idxs", "d_out", "out"))
+    index[:] = -1
+    index[:, 0] = torch.arange(n.S_q)
+    d_out[..., 0], out[..., 0] = 2.0**30, -1.0
+    powers = torch.arange(LEAST, LEAST + n.S_q, device=DEVICE)
+    lse = ((powers - 0.5) * math.log(2))[:, None].expand(n.S_q, n.H).float().contiguous()
+    kv = torch.zeros_like(given["kv"])
+    kv[:, 0] = 1.0
+    given |= {"q": torch.zeros_like(given["q"]), "kv": kv, "topk_idxs": index, "d_out": d_out, "out": out, "lse": lse}
+    for spec in cudnn.SPECS:
+        with caught(write, "flush", spec=spec.name):
+            found = call_of(spec, given)()
+            lost = {"d_q": found["d_q"][:, :, 0].eq(0).all(1), "d_kv": found["d_kv"][:, 0].eq(0)}
+            least = {name: int(powers[where].min()) if bool(where.any()) else None for name, where in lost.items()}
+            write("flush", spec=spec.name, zero_from_two_to_the_minus=least)
+
+
 def clocked(run: Call) -> float:
     """Milliseconds of one call by events."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -299,7 +326,7 @@ def peak(run: Call) -> int:
 
 
 def times(write: Write) -> None:
-    """Each deterministic spec against stock, and each one's peak against its formula."""
+    """Each deterministic spec against stock."""
     for n in LARGE:
         given = made(n)
         stock = call_of(STOCK, given)
@@ -313,7 +340,11 @@ def times(write: Write) -> None:
                 }
                 told = {name: interval(values) for name, values in found.items()}
                 write("time", shape=n, spec=spec.name, **told, pairs=pairs)
-    for n in (*FIVE, LONGEST):
+
+
+def memory(write: Write) -> None:
+    """Each spec's peak against its formula."""
+    for n in (LONGEST, *FIVE):
         given = made(n)
         for spec in cudnn.SPECS:
             with caught(write, "memory", shape=n, spec=spec.name):
@@ -393,7 +424,8 @@ class caught:
 
 
 STEPS = {"first": first, "bits": bits, "process": process, "adversarial": adversarial, "accuracy": accuracy,
-         "fingerprint": fingerprint, "time": times, "parts": parts, "without": without}  # fmt: skip
+         "fingerprint": fingerprint, "time": times, "memory": memory, "flush": flush, "parts": parts,
+         "without": without}  # fmt: skip
 
 
 def main() -> None:

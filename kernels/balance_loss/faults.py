@@ -12,6 +12,7 @@ from kernels.balance_loss import SPECS, TOPK_EAGER, eager, fused
 from kernels.balance_loss.arguments import backward_sizes, forward_sizes
 from kernels.balance_loss.faulty_kernels import balance_loss_backward_faulty
 from kernels.balance_loss.tiles import Tiles, backward_tiles, forward_tiles
+from kernels.triton_probe import device_only
 from numcheck import Fault, KernelSpec
 
 Tensors = dict[str, Tensor]
@@ -83,6 +84,21 @@ def dropped_last_tile(**given: Any) -> Tensors:
     whole = n.T // cut.rows
     tiles = cut._replace(parts=max(1, whole // cut.trips))
     return _forward(given, tiles)
+
+
+class _ReadOnTheHost:
+    """The upstream gradient is read on the host; in a graph, where that cannot be, it is what the last call had."""
+
+    __name__ = "upstream_frozen_in_a_graph"
+
+    def __init__(self) -> None:
+        self._upstream = 0.0
+
+    def __call__(self, **given: Any) -> Tensors:
+        d_loss = given["d_loss"]
+        if not torch.cuda.is_current_stream_capturing():
+            self._upstream = d_loss.item()
+        return fused.vjp_map(**given | {"d_loss": torch.full_like(d_loss, self._upstream)})
 
 
 def gradient_tail_unwritten(**given: Any) -> Tensors:
@@ -219,6 +235,7 @@ _FORWARD = (fused.balance_loss_parts, fused.balance_loss_fold)
 _BUGGED = (*_FORWARD, balance_loss_backward_faulty)
 _CLAMPS = "pytorch pull request 191142, TransformerEngine pull request 3424"
 _CHOICE = "xtuner noaux_router: selection scores in place of routing scores"
+_FROZEN = "NVIDIA/cudnn-frontend issue 356: .item() of the upstream scalar"
 _WIDE = "tilelang issue 2526: contiguous taken for aligned"
 
 FAULTS: tuple[Fault, ...] = (
@@ -243,6 +260,7 @@ FAULTS: tuple[Fault, ...] = (
     _fault(silent_fallback, "evidence", TOPK, f"{_PR}: no fallback to torch operators", "forward"),
     _fault(deaf_to_determinism, "evidence", TOPK_ATOMIC, "a flag that is read and not passed on", "forward"),
     _fault(one_hot_of_all_choices, "memory", TOPK_EAGER, "a one-hot map of every choice", "forward"),
+    _fault(_ReadOnTheHost(), "bitwise", MAP, _FROZEN, "vjp", capability=device_only(MAP.capability)),
     _false_claim(MAP_ATOMIC),
     _false_claim(TOPK_ATOMIC),
 )

@@ -31,7 +31,7 @@ _STRIDES_OF_W1 = ("w1_e", "w1_n", "w1_h", "tokens_e", "offsets_e")
 
 @triton.jit
 def _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS: tl.constexpr, ROWS: tl.constexpr):
-    """The expert of a row tile (E: none), its first row, the row after its last, and the expert's first tile."""
+    """The expert of a row tile (E or more: none), its first row, the row after its last, the expert's first tile."""
     e = tl.arange(0, EXPERTS)
     count = tl.load(tokens + e * tokens_e, mask=e < E, other=0)
     tiles = (count + ROWS - 1) // ROWS
@@ -42,7 +42,7 @@ def _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS: tl.constexpr, 
     ends = tl.load(offsets + e * offsets_e, mask=e < E, other=0)
     start = tl.sum(tl.where(e == expert - 1, ends, 0), 0)
     first = start + (tile - before) * ROWS
-    return tl.where(expert < E, expert, E), first, start + mine, before
+    return expert, first, start + mine, before
 
 
 @triton.jit
@@ -61,16 +61,19 @@ def grouped_srelu_backward(
     c_m, c_n, prob_m, alpha_e, w2_e, w2_n, w2_h, d_out_m, d_out_h, tokens_e, offsets_e,
     EXPERTS: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr,
     PROB: tl.constexpr, D_PROB: tl.constexpr, D_BIAS: tl.constexpr, CLAMP: tl.constexpr, ATOMIC: tl.constexpr,
+    FAR: tl.constexpr,
 ):  # fmt: skip
     if DENSE:
         N, H = N // _LANES * _LANES, H // _LANES * _LANES
-        c_m, c_n, w2_e, w2_n, w2_h, d_out_m, d_out_h = N, 1, N.to(tl.int64) * H, H, 1, H, 1
+        c_m, c_n, w2_n, w2_h, d_out_m, d_out_h = N, 1, H, 1, H, 1
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
-        # Where the tile starts is 64 bits wide; within a tile 32 do, and take half the registers.
+        # Where the tile starts is 64 bits wide; within a tile 32 mostly do, and take half the registers.
         top, side = first.to(tl.int64), (part * FEATURES).to(tl.int64)
         m, n = tl.arange(0, ROWS), tl.arange(0, FEATURES)
+        if FAR:
+            m = m.to(tl.int64)
         real, inside = first + m < last, side + n < N
         both = real[:, None] & inside[None, :]
         dot = tl.zeros([ROWS, FEATURES], tl.float32)
@@ -125,7 +128,7 @@ def grouped_srelu_input_gradient(
 ):  # fmt: skip
     if DENSE:
         N, H = N // _LANES * _LANES, H // _LANES * _LANES
-        w1_e, w1_n, w1_h = N.to(tl.int64) * H, H, 1
+        w1_n, w1_h = H, 1
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:

@@ -12,6 +12,7 @@ from kernels.grouped_srelu import SPECS, eager, eager_swiglu, fused
 from kernels.grouped_srelu.call import Call, Tensors
 from kernels.grouped_srelu.faulty_kernels import grouped_srelu_add_tiles
 from kernels.grouped_srelu.tiles import FEATURES, cut, row_tiles
+from kernels.triton_probe import device_only
 from numcheck import Fault, KernelSpec
 
 _NAMED = {spec.name: spec for spec in SPECS}
@@ -246,6 +247,20 @@ def deaf_to_determinism(**given: Any) -> Tensors:
     return fused.atomic_gradients(Call.of(given))
 
 
+class _RoutingOfTheLastCall:
+    """The rows of each expert are those of the last call before the capture, whatever a replay is given."""
+
+    __name__ = "routing_frozen_in_a_graph"
+
+    def __init__(self) -> None:
+        self._routing: dict[str, Tensor] = {}
+
+    def __call__(self, **given: Any) -> Tensors:
+        if not torch.cuda.is_current_stream_capturing():
+            self._routing = {name: given[name].clone() for name in ("tokens", "offsets")}
+        return fused.vjp_slots(**given | self._routing)
+
+
 def lost_updates(**given: Any) -> Tensors:
     """d_bias by load, add and store, so that row tiles overwrite each other's sums."""
     call = Call.of(given)
@@ -290,11 +305,13 @@ def _false_claim() -> Fault:
 
 
 # In a bug that runs other kernels, or none, the evidence law would find that first.
+_FROZEN = "ROCm/aiter #4494, #4916, #4715; DeepGEMM #451: what a capture saw, replayed on other inputs"
 _LOOSE: dict[str, object] = {"must_run": ()}
 
 FAULTS: tuple[Fault, ...] = (
     _false_claim(),
     _fault("bitwise", SLOTS, lost_updates, "fla-org/flash-linear-attention #889"),
+    _fault("bitwise", SLOTS, _RoutingOfTheLastCall(), _FROZEN, capability=device_only(SLOTS.capability)),
     _fault("accuracy", SLOTS, alpha_squared, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
     _fault("accuracy", SWIGLU, alpha_once, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),
     _fault("accuracy", SWIGLU, beta_twice, "cudnn-frontend 1.32.0: the reference of its grouped GEMM tests"),

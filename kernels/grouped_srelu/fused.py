@@ -105,6 +105,7 @@ def run_backward(
         n.N, n.H, n.E, tiles, call.clamp or 1.0, *strides, **constants(n), FEATURES=FEATURES,
         DEPTH=DEPTHS[c.element_size()], DENSE=dense(n, c, w2, d_out), PROB=prob is not None,
         D_PROB=d_prob is not None, D_BIAS=d_bias is not None, CLAMP=call.clamp is not None, ATOMIC=atomic,
+        FAR=far(n, c, d_out),
         num_warps=WARPS, num_stages=STAGES,
         # A product fused with an add where a thread has both, and not where two do, would be another order.
         enable_fp_fusion=False,
@@ -134,6 +135,11 @@ def fold_bias(call: Call, slots: Tensor, d_bias: Tensor) -> None:
 def dense(n: Sizes, *tensors: Tensor) -> bool:
     """Whether rows of these inputs follow each other without gaps and start where wide loads can."""
     return n.N % LANES == n.H % LANES == 0 and all(t.is_contiguous() and t.data_ptr() % ALIGNED == 0 for t in tensors)
+
+
+def far(n: Sizes, *tensors: Tensor) -> bool:
+    """Whether a tile's rows of one of these lie further apart than an offset in 32 bits reaches."""
+    return max(t.stride(0) for t in tensors) * tile_rows(n.M) >= 2**31
 
 
 def constants(n: Sizes) -> dict[str, int]:

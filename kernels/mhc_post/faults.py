@@ -8,7 +8,8 @@ from torch import Tensor
 from kernels.mhc_post import EAGER, SPECS, eager, fused, split
 from kernels.mhc_post.arguments import sizes
 from kernels.mhc_post.blocks import SPLITS, block_of, blocks_of
-from kernels.mhc_post.faulty_kernels import mhc_post_backward_lost_updates
+from kernels.mhc_post.faulty_kernels import mhc_post_backward_lost_updates, mhc_post_forward_narrow
+from kernels.triton_probe import device_only
 from numcheck import Fault, KernelSpec
 
 _NAMED = {spec.name: spec for spec in SPECS}
@@ -42,6 +43,19 @@ def dropped_tail(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Ten
     return {"out": out}
 
 
+def narrow_addresses(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
+    """Offsets in 32 bits, which overflow where a tensor spans 2^31 elements or more."""
+    n = sizes(x, residual, post, comb)
+    out = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
+    if not n.empty:
+        strides = (*x.stride(), *residual.stride(), *post.stride(), *comb.stride())
+        block = block_of(n.D)
+        mhc_post_forward_narrow[(n.S,)](
+            x, residual, post, comb, out, n.D, *strides, H=n.H, BLOCK=block, BLOCKS=blocks_of(n.D, block)
+        )
+    return {"out": out}
+
+
 def unwritten_last_row(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
     """A grid that is one program short."""
     n = sizes(x, residual, post, comb)
@@ -50,6 +64,12 @@ def unwritten_last_row(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) 
         rows = fused.forward(x[:-1], residual[:-1], post[:-1], comb[:-1])["out"] if n.S > 1 else out[:0]
         out[:-1].copy_(rows)
     return {"out": out}
+
+
+def another_stream(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
+    """Launched on a stream of its own, which waits for nothing and for which nobody waits."""
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        return fused.forward(x, residual, post, comb)
 
 
 def strides_ignored(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
@@ -140,7 +160,7 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 
 def _fault(name: str, law: str, source: str, honest: KernelSpec, **broken: object) -> Fault:
-    (function,) = (f for f in broken.values() if callable(f))
+    (function,) = (f for part, f in broken.items() if part in ("forward", "vjp"))
     spec = honest.but(**{"name": f"mhc_post.fault.{name}", **broken})
     return Fault(spec, law, (function.__doc__ or "").strip(), source, honest)
 
@@ -156,6 +176,7 @@ _LOOSE = FUSED.but(must_run=())
 _THREAD = "xtuner pull request 2260"
 _TAIL = "tile-ai/tilelang-ascend issue 890: the tail column"
 _UNWRITTEN = "vllm-project/vllm-ascend pull request 12833: a row left unwritten"
+_NARROW = "databricks/megablocks pull request 185; flash-linear-attention pull request 1082: int32 offsets"
 _OVERWRITTEN = "linkedin/Liger-Kernel issues 272, 1251: inputs overwritten"
 _STRIDES = "flash-linear-attention issues 1138, 1139; FlagGems 1082"
 _ALIGNED = "tilelang issue 2526: contiguous taken for aligned"
@@ -163,6 +184,7 @@ _STALE = "ROCm/aiter issues 4494, 4916: state between calls"
 _LOST = "flash-linear-attention issue 889: += without an atomic"
 _UNZEROED = "triton-lang/triton issue 7181: memory that is set to zero on some calls alone"
 _LOSING = (mhc_post_backward_lost_updates,)
+_STREAM = "openvdb/fvdb-core issue 587; TransformerEngine issue 3089: kernels on another stream than the caller's"
 _DEAF = "cudnn-frontend pull request 837: a flag accepted and not passed on"
 
 FAULTS: tuple[Fault, ...] = (
@@ -172,6 +194,7 @@ FAULTS: tuple[Fault, ...] = (
         "bf16_coefficients_cancel", "cancellation", f"{_THREAD}: 0.003 must survive", FUSED, forward=bf16_coefficients
     ),
     _fault("dropped_tail", "edges", _TAIL, FUSED, forward=dropped_tail),
+    _fault("narrow_addresses", "edges", _NARROW, _LOOSE, forward=narrow_addresses),
     _fault("unwritten_last_row", "edges", _UNWRITTEN, _LOOSE, forward=unwritten_last_row),
     _fault("changes_x", "edges", _OVERWRITTEN, EAGER, forward=changes_x),
     _fault("strides_ignored", "invariance", _STRIDES, FUSED, forward=strides_ignored),
@@ -179,6 +202,9 @@ FAULTS: tuple[Fault, ...] = (
     _fault("stale_workspace", "invariance", _STALE, SPLIT_ORDERED, vjp=stale_workspace),
     _fault(
         "lost_updates", "bitwise", _LOST, SPLIT_ATOMIC, vjp=lost_updates, must_run=(mhc_post_backward_lost_updates,)
+    ),
+    _fault(
+        "another_stream", "bitwise", _STREAM, FUSED, forward=another_stream, capability=device_only(FUSED.capability)
     ),
     _false_claim(),
     _fault("unzeroed_sums", "edges", _UNZEROED, SPLIT_ATOMIC, vjp=unzeroed_sums),

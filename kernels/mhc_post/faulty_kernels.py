@@ -7,6 +7,29 @@ import triton.language as tl
 
 
 @triton.jit
+def mhc_post_forward_narrow(
+    x, residual, post, comb, out, D,
+    x_t, x_d, residual_t, residual_h, residual_d, post_t, post_h, comb_t, comb_s, comb_o,
+    H: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    # The bug: the token's number, and so where its rows start, in 32 bits.
+    t = tl.program_id(0)
+    o = tl.arange(0, H)
+    scale = tl.load(post + t * post_t + o * post_h)
+    for block in range(BLOCKS):
+        d = block * BLOCK + tl.arange(0, BLOCK)
+        inside = d < D
+        token = tl.load(x + t * x_t + d * x_d, mask=inside, other=0.0).to(tl.float32)
+        total = scale[:, None] * token[None, :]
+        for s in tl.static_range(H):
+            weight = tl.load(comb + t * comb_t + s * comb_s + o * comb_o)
+            stream = tl.load(residual + t * residual_t + s * residual_h + d * residual_d, mask=inside, other=0.0)
+            total += weight[:, None] * stream.to(tl.float32)[None, :]
+        at = (t * H + o[:, None]) * D + d[None, :]
+        tl.store(out + at, total.to(out.dtype.element_ty), mask=(o[:, None] < H) & inside[None, :])
+
+
+@triton.jit
 def mhc_post_backward_lost_updates(
     x, residual, post, comb, d_out, d_x, d_residual, d_post, d_comb, D,
     x_t, x_d, residual_t, residual_h, residual_d, post_t, post_h, comb_t, comb_s, comb_o, d_out_t, d_out_h, d_out_d,

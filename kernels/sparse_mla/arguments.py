@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,23 +29,6 @@ class Sizes(NamedTuple):
         return 0 in (self.S_q, self.S_k, self.H, self.topk)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one implementation takes beyond what the problem asks for.
-
-    dtypes: of q, kv, out and d_out. dims: allowed (D, D_v), or () for any with 1 <= D_v <= D. contiguous: every tensor
-    has to be. device: the only device type, or "" for any.
-    """
-
-    dtypes: tuple[torch.dtype, ...] = DTYPES
-    dims: tuple[tuple[int, int], ...] = ()
-    contiguous: bool = False
-    device: str = ""
-
-
-ANY = Limits()
-
-
 def forward_sizes(
     q: Tensor,
     kv: Tensor,
@@ -56,13 +38,13 @@ def forward_sizes(
     *,
     softmax_scale: float,
     value_dim: int,
-    limits: Limits = ANY,
+    d_kv_dtype: str = "data",
 ) -> Sizes:
     """The sizes of a call with q [S_q, H, D], kv [S_k, D], topk_idxs [S_q, topk], topk_length [S_q], sink [H].
 
-    Raises ValueError for shapes, sizes, devices, strides or scales that do not fit, TypeError for dtypes.
+    Raises ValueError for shapes, sizes, devices or scales that do not fit, TypeError for dtypes.
     """
-    return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), {}, softmax_scale, value_dim, limits)
+    return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), softmax_scale, value_dim, d_kv_dtype)
 
 
 def vjp_sizes(
@@ -78,13 +60,10 @@ def vjp_sizes(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
-    limits: Limits = ANY,
 ) -> Sizes:
     """As `forward_sizes`, with out and d_out [S_q, H, D_v] in q's dtype and lse [S_q, H] in FP32 checked too."""
-    if d_kv_dtype not in D_KV_DTYPES:
-        raise ValueError(f"d_kv_dtype is {d_kv_dtype!r}, but it must be one of {', '.join(D_KV_DTYPES)}")
-    saved = {"out": out, "lse": lse, "d_out": d_out}
-    return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), saved, softmax_scale, value_dim, limits)
+    given = {**_inputs(q, kv, topk_idxs, topk_length, sink), "out": out, "lse": lse, "d_out": d_out}
+    return _checked(given, softmax_scale, value_dim, d_kv_dtype)
 
 
 def optional(n: Sizes, topk_length: Tensor | None, sink: Tensor | None) -> tuple[int, int]:
@@ -105,16 +84,15 @@ def _inputs(
     return {"q": q, "kv": kv, "topk_idxs": topk_idxs, **given}
 
 
-def _checked(
-    inputs: dict[str, Tensor], saved: dict[str, Tensor], softmax_scale: float, value_dim: int, limits: Limits
-) -> Sizes:
-    given = {**inputs, **saved}
+def _checked(given: dict[str, Tensor], softmax_scale: float, value_dim: int, d_kv_dtype: str) -> Sizes:
+    if d_kv_dtype not in D_KV_DTYPES:
+        raise ValueError(f"d_kv_dtype is {d_kv_dtype!r}, but it must be one of {', '.join(D_KV_DTYPES)}")
     q = given["q"]
     for name, rank in (("q", 3), ("kv", 2), ("topk_idxs", 2)):
         if given[name].dim() != rank:
             raise ValueError(f"{name} has shape {_shape(given[name])}, but it must be {_named(name)}")
     n = Sizes(q.shape[0], given["kv"].shape[0], q.shape[1], q.shape[2], value_dim, given["topk_idxs"].shape[1])
-    _check_dims(n, limits)
+    _check_value(n)
     for name, tensor in given.items():
         wanted = tuple(getattr(n, size) for size in SHAPES[name])
         if tuple(tensor.shape) != wanted:
@@ -124,28 +102,21 @@ def _checked(
             )
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device}, but q is on {q.device}; move one of them")
-        if limits.contiguous and not tensor.is_contiguous():
-            raise ValueError(f"{name} has strides {tensor.stride()}, but it must be contiguous; call .contiguous()")
-    _check_dtypes(given, limits)
-    if limits.device and q.device.type != limits.device:
-        raise ValueError(f"q is on {q.device}, but this kernel runs on {limits.device}")
+    _check_dtypes(given)
     if not (isinstance(softmax_scale, int | float) and math.isfinite(softmax_scale)):
         raise ValueError(f"softmax_scale is {softmax_scale!r}, but it must be a finite number, such as D ** -0.5")
     return n
 
 
-def _check_dims(n: Sizes, limits: Limits) -> None:
+def _check_value(n: Sizes) -> None:
     if isinstance(n.D_v, bool) or not isinstance(n.D_v, int) or not 1 <= n.D_v <= n.D:
         raise ValueError(f"value_dim is {n.D_v!r}, but it must be from 1 to the feature count of q, {n.D}")
-    if limits.dims and (n.D, n.D_v) not in limits.dims:
-        allowed = ", ".join(f"{d} with value_dim {v}" for d, v in limits.dims)
-        raise ValueError(f"q has {n.D} features and value_dim is {n.D_v}, but this kernel takes {allowed}")
 
 
-def _check_dtypes(given: dict[str, Tensor], limits: Limits) -> None:
+def _check_dtypes(given: dict[str, Tensor]) -> None:
     q = given["q"]
-    if q.dtype not in limits.dtypes:
-        raise TypeError(f"q is {q.dtype}, but it must be one of {', '.join(map(str, limits.dtypes))}")
+    if q.dtype not in DTYPES:
+        raise TypeError(f"q is {q.dtype}, but it must be one of {', '.join(map(str, DTYPES))}")
     for name, tensor in given.items():
         dtype = _FIXED_DTYPES.get(name, q.dtype)
         if tensor.dtype != dtype:

@@ -7,6 +7,7 @@ P.backward (as it enters d_kv), P.dS (as it enters dS), dP, D, dS.unscaled and d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kernels.sparse_mla.arguments import Sizes
 from kernels.sparse_mla.blocks import eager_bytes
@@ -33,6 +34,19 @@ def tensor_cores(case: Case) -> Mapping[str, str]:
 
 # torch.matmul, tl.dot and tensor cores each take a tree of their own.
 PRODUCTS = Sum("fp32", tree="any", products=True)
+# Totals that are matrix products (`numcheck.oracles.sparse_mla` lists them); interpreted, they round to nearest.
+DOTS = ("S", "out", "dP", "d_q", "dK", "dV")
+# Hopper's tensor cores add 16 products of 16-bit numbers at a time.
+TENSOR_CORES = replace(PRODUCTS, rounding="any", aligned=16)
+
+
+def sums_on_tensor_cores(blocks: int) -> Mapping[str, Sum]:
+    """FP32 in a tree of the kernel's choice; products on tensor cores, which do not round to nearest.
+
+    A KV row is added to once a slot and block of heads.
+    """
+    row = replace(PRODUCTS, split=max(1, blocks))
+    return {"": PRODUCTS, "d_kv": row, **dict.fromkeys(DOTS, TENSOR_CORES)}
 
 
 def eager_workspace(case: Case) -> int:

@@ -25,6 +25,7 @@ FIXED_POINT = KernelSpec(
     must_run=("*cudnn_fixed_kernel*FixedPoint*", "*sparse_mla_prove_sums*"),
     capability=cudnn_fixed_point.capability,
     writers=cudnn_contracts.writers,
+    agrees={"d_q": STOCK},
     doc="cuDNN's SM90 backward with d_kv scattered as integers, a proof on the device, a second pass where it fails",
 )
 
@@ -36,6 +37,7 @@ SLICED = KernelSpec(
     must_run=("*cudnn_sliced_kernel*Sliced*", "*sparse_mla_add_slices*"),
     capability=cudnn_sliced.capability,
     writers=cudnn_contracts.writers,
+    agrees={"d_q": STOCK},
     doc="cuDNN's SM90 backward, each CTA in flight adding to sums of its own, which are then added in order",
 )
 

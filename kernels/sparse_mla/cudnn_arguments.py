@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from kernels.sparse_mla.arguments import Limits, Sizes, vjp_sizes
+from kernels.sparse_mla.arguments import Sizes, vjp_sizes
 from numcheck import Case
 
 DTYPES = ("bf16", "fp16")
+TORCH_DTYPES = (torch.bfloat16, torch.float16)
 # (D, D_v): SM90's tiles exist for these two.
 DIMS = ((512, 512), (576, 512))
-LIMITS = Limits(dtypes=(torch.bfloat16, torch.float16), dims=DIMS, contiguous=True, device="cuda")
+DEVICE = "cuda"
 # The kernel is written for heads that share keys; it refuses a single one.
 FEWEST_HEADS = 2
 # Bytes: what the bulk copy engine and 16-byte loads ask for.
@@ -32,24 +35,39 @@ def sizes(
     value_dim: int,
     d_kv_dtype: str = "data",
 ) -> Sizes:
-    """As `arguments.vjp_sizes` within LIMITS; also raises ValueError for one head, FP32 d_kv and odd addresses."""
+    """As `arguments.vjp_sizes`, for 16-bit data of DIMS on DEVICE.
+
+    Also raises ValueError for one head, FP32 d_kv, strides and odd addresses.
+    """
     n = vjp_sizes(
         q, kv, topk_idxs, topk_length, sink, out, lse, d_out,
-        softmax_scale=softmax_scale, value_dim=value_dim, d_kv_dtype=d_kv_dtype, limits=LIMITS,
+        softmax_scale=softmax_scale, value_dim=value_dim, d_kv_dtype=d_kv_dtype,
     )  # fmt: skip
+    if q.dtype not in TORCH_DTYPES:
+        raise TypeError(f"q is {q.dtype}, but it must be one of {', '.join(map(str, TORCH_DTYPES))}")
+    if (n.D, n.D_v) not in DIMS:
+        allowed = ", ".join(f"{d} with value_dim {v}" for d, v in DIMS)
+        raise ValueError(f"q has {n.D} features and value_dim is {n.D_v}, but this kernel takes {allowed}")
+    optional = {name: t for name, t in (("topk_length", topk_length), ("sink", sink)) if t is not None}
+    _check_memory({"q": q, "kv": kv, "topk_idxs": topk_idxs, **optional, "out": out, "lse": lse, "d_out": d_out})
+    if q.device.type != DEVICE:
+        raise ValueError(f"q is on {q.device}, but this kernel runs on {DEVICE}")
     if d_kv_dtype != "data":
         raise ValueError(f"d_kv_dtype is {d_kv_dtype!r}, but cuDNN returns d_kv in q's dtype only; ask for 'data'")
     if n.H < FEWEST_HEADS:
         raise ValueError(f"q has {n.H} heads, but cuDNN's kernel takes at least {FEWEST_HEADS}, which share their keys")
-    given = {"q": q, "kv": kv, "topk_idxs": topk_idxs, "out": out, "lse": lse, "d_out": d_out}
-    optional = {name: t for name, t in (("topk_length", topk_length), ("sink", sink)) if t is not None}
-    for name, tensor in {**given, **optional}.items():
+    return n
+
+
+def _check_memory(given: Mapping[str, Tensor]) -> None:
+    for name, tensor in given.items():
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} has strides {tensor.stride()}, but it must be contiguous; call .contiguous()")
         if tensor.data_ptr() % ALIGNMENT:
             raise ValueError(
                 f"{name} starts at an address that is no multiple of {ALIGNMENT} bytes (storage offset "
                 f"{tensor.storage_offset()}), which the kernel's bulk copies need; call .clone()"
             )
-    return n
 
 
 def legal(case: Case) -> str | None:

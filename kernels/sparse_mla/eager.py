@@ -49,7 +49,9 @@ def forward(
     budget: bytes of workspace allowed; None: what the device has free. Raises WorkspaceExceeded where it takes more,
     and as `arguments.forward_sizes` does.
     """
-    n = forward_sizes(q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim)
+    n = forward_sizes(
+        q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim, d_kv_dtype=d_kv_dtype
+    )
     _check(n, q, q.element_size(), sink, budget)
     out = torch.zeros((n.S_q, n.H, n.D_v), dtype=q.dtype, device=q.device)
     lse = torch.full((n.S_q, n.H), math.inf, dtype=torch.float32, device=q.device)

@@ -89,7 +89,9 @@ def forward(
     Allocates nothing but its outputs. d_kv_dtype is the backward's. Raises as `arguments.forward_sizes` and
     `tiles.tiles_of` do.
     """
-    n = forward_sizes(q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim)
+    n = forward_sizes(
+        q, kv, topk_idxs, topk_length, sink, softmax_scale=softmax_scale, value_dim=value_dim, d_kv_dtype=d_kv_dtype
+    )
     cut = tiles_of(n, q.element_size())
     out = torch.empty((n.S_q, n.H, n.D_v), dtype=q.dtype, device=q.device)
     lse = torch.empty((n.S_q, n.H), dtype=torch.float32, device=q.device)

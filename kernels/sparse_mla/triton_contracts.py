@@ -17,12 +17,6 @@ from numcheck.oracles import sparse_mla_cases as cases
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-# Totals that are matrix products (`numcheck.oracles.sparse_mla` lists them); interpreted, they round to nearest.
-DOTS = ("S", "out", "dP", "d_q", "dK", "dV")
-# Hopper's tensor cores add 16 products of 16-bit numbers at a time.
-TENSOR_CORES = replace(contracts.PRODUCTS, rounding="any", aligned=16)
-
-
 def rounds(case: Case) -> Mapping[str, str]:
     """Outputs, P as PV and d_kv take it, and the scaled dS round to the data's dtype; FP32 data rounds nowhere."""
     points = () if case.dtype == "fp32" else ("P.forward", "P.backward", "dS")
@@ -30,13 +24,9 @@ def rounds(case: Case) -> Mapping[str, str]:
 
 
 def sums(case: Case) -> Mapping[str, Sum]:
-    """FP32 in a tree of Triton's choice. Products of 16-bit data run on tensor cores, which do not round to nearest.
-
-    A KV row is added to once a slot and block of heads.
-    """
-    row = replace(contracts.PRODUCTS, split=max(1, blocks_of(sizes(case), element(case))))
-    every = {"": contracts.PRODUCTS, "d_kv": row}
-    return every if case.dtype == "fp32" else {**every, **dict.fromkeys(DOTS, TENSOR_CORES)}
+    """FP32 in a tree of Triton's choice. Products of 16-bit data run on tensor cores, of FP32 data they do not."""
+    every = contracts.sums_on_tensor_cores(blocks_of(sizes(case), element(case)))
+    return every if case.dtype != "fp32" else {name: how for name, how in every.items() if name not in contracts.DOTS}
 
 
 def legal(case: Case) -> str | None:

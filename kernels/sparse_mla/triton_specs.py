@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from kernels.sparse_mla import triton_contracts as contracts
 from kernels.triton_probe import missing, raising, triton_probe
 from numcheck import Contract, KernelSpec
 from numcheck.oracles import sparse_mla as oracle
+
+# Bits by which the judged fixed-point backward's first scale is finer than its bound allows. With none the proof of the
+# first pass all but always holds; with these it fails for KV rows whose bound is near their sums, which overflow and
+# are added again, and holds for others, so that the laws see both.
+FINER = 2
 
 _CLAIMS: Mapping[str, tuple[Contract, str, tuple[str, ...]]] = {
     "sparse_mla.triton_forward": (
@@ -45,10 +52,10 @@ def _specs() -> tuple[KernelSpec, ...]:
     except ImportError as error:
         return tuple(_without_triton(name, error) for name in _CLAIMS)
     modules = (forward, backward, backward_kv, ordered, fixed_point)
-    backwards = {
+    backwards: dict[str, Callable[..., dict[str, Any]]] = {
         "sparse_mla.triton_atomic": atomic.vjp,
         "sparse_mla.triton_ordered": ordered.vjp,
-        "sparse_mla.triton_fixed_point": fixed_point.vjp,
+        "sparse_mla.triton_fixed_point": partial(fixed_point.vjp, finer=FINER),
     }
     return tuple(
         KernelSpec(

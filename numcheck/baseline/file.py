@@ -31,7 +31,8 @@ def load(path: Path) -> Baseline:
     Raises BadRecords for a file that is neither.
     """
     try:
-        start = path.read_bytes()[:64].lstrip()
+        with path.open("rb") as file:
+            start = file.read(64).lstrip()
     except OSError as error:
         raise BadRecords(f"{path}: {error.strerror or error}; give a records file or a baseline") from None
     if not start.startswith(b"{") or b'"schema"' in start:

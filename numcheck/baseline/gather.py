@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numcheck.baseline.known import Baseline, Figure, GateKey, Known, Seen, Subject
@@ -13,8 +13,8 @@ from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import Status, together, worst
 
 
-def of(records: Records, chosen: Selection | None = None) -> Baseline:
-    """What `records` say, by the rows that count; chosen: those rows, where they are known already."""
+def of(records: Records, chosen: Selection | None = None, found: Sequence[Finding] | None = None) -> Baseline:
+    """What `records` say, by the rows that count; chosen, found: those rows and the findings, where known already."""
     chosen = chosen or select(records)
     gathered: dict[Subject, _Gathering] = {}
 
@@ -37,8 +37,8 @@ def of(records: Records, chosen: Selection | None = None) -> Baseline:
         for subject, known in gathered.items():
             if subject.kernel == Kernel(row["specs"], row["spec"]):
                 known.declare(row)
-    found = findings(records)
-    unfinished = [_told(f) for f in found if f.kind in ("unfinished", "no_end")]
+    found = findings(records) if found is None else found
+    unfinished = [_told(f) for f in found if f.open]
     unfinished += [str(problem) for problem in records.problems]
     return Baseline(
         {subject.key: known.known(subject) for subject, known in gathered.items()},

@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
             f"{', '.join(options.records)}: no named Case was judged, so there is nothing to accept; "
             "`numcheck run --records FILE` judges some, and `numcheck render FILE -o page.html` says what kept it"
         )
-    base = load(path) if path.exists() else None
+    base = load(path) if path.is_file() else None
     accepted = _accepted(base, head, reason, repeats)
     write_whole(path, [text(accepted)])
     print(f"baseline: {path} ({accepted.accepted[-1].changed})")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numcheck
 from numcheck.baseline import Baseline, of
+from numcheck.commands.checkout import checkout, folder
+from numcheck.commands.child import ended, run
 from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
@@ -30,13 +29,12 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
     """
     if options.baseline:
         raise InvalidSpec("--at already says what to compare with; leave --baseline out")
-    with tempfile.TemporaryDirectory(prefix="numcheck-at-") as name:
-        folder = Path(name)
-        records = Path(options.records) if options.records else folder / "head.jsonl"
+    with ended(), folder() as temporary:
+        records = Path(options.records) if options.records else temporary / "head.jsonl"
         base_records = records.with_name(f"{records.stem}.at-{options.at.replace(os.sep, '-')}.jsonl")
         _absent(records, base_records)
-        judge = _judge_alone(folder / "judge")
-        with _checkout(options.at, folder / "base") as base:
+        judge = _judge_alone(temporary / "judge")
+        with checkout(options.at, temporary) as base:
             code = _judge(options, command, base_records, base, judge)
         # Said now: the other run may take an hour, and would be of no use.
         if code not in (0, 1) or not _judged(base_records):
@@ -78,7 +76,7 @@ def _judge(options: argparse.Namespace, command: Command, records: Path, cwd: Pa
     one.records, one.report, one.baseline = str(records.resolve()), "", ""
     python, *rest = command(one)
     found = os.pathsep.join((str(judge), str(cwd), os.environ.get("PYTHONPATH", "")))
-    return subprocess.run([python, "-P", *rest], cwd=cwd, env={**os.environ, "PYTHONPATH": found}).returncode
+    return run([python, "-P", *rest], cwd=cwd, env={**os.environ, "PYTHONPATH": found})
 
 
 def _judge_alone(folder: Path) -> Path:
@@ -86,25 +84,6 @@ def _judge_alone(folder: Path) -> Path:
     folder.mkdir()
     (folder / "numcheck").symlink_to(Path(numcheck.__file__).resolve().parent, target_is_directory=True)
     return folder
-
-
-@contextmanager
-def _checkout(rev: str, target: Path) -> Iterator[Path]:
-    """The folder that corresponds to the current one in a checkout of `rev`, removed afterwards."""
-    top = _git("rev-parse", "--show-toplevel", why="--at needs a git repository")
-    commit = _git("rev-parse", "--verify", f"{rev}^{{commit}}", why=f"--at {rev}: no such revision")
-    _git("worktree", "add", "--detach", str(target), commit, why=f"--at {rev} could not be checked out")
-    try:
-        yield target / Path.cwd().resolve().relative_to(Path(top).resolve())
-    finally:
-        subprocess.run(["git", "worktree", "remove", "--force", str(target)], capture_output=True)
-
-
-def _git(*arguments: str, why: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
-    if done.returncode:
-        raise InvalidSpec(f"{why}: {done.stderr.strip() or 'git failed'}")
-    return done.stdout.strip()
 
 
 # What a fix may end in: nothing else says that a claim holds.

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from numcheck.suspect import Suspect
 
 Row = dict[str, Any]
+NAMELESS = (
+    "no fault has that in its kernel's name or its id; `numcheck list` names the kernels, `numcheck faults --list` "
+    "their faults"
+)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -26,10 +30,11 @@ def main(options: argparse.Namespace) -> int:
         return _serve(options)
     device = common.prepare(options)
     suspects, notes = _suspects(options, device)
+    # Of a name that nothing has, an empty list would be no answer.
+    if not suspects and (options.keyword or not options.list):
+        raise InvalidSpec(f"there is nothing to score: {'; '.join(notes) or NAMELESS}")
     if options.list:
         return _listed(suspects, options.json)
-    if not suspects:
-        raise InvalidSpec(f"there is nothing to score: {'; '.join(notes) or 'no fault has that in its name'}")
     with common.progress(_rows(options, suspects, device), len(suspects), "faults") as rows:
         found = _kept(options, rows, device)
     from numcheck.report.faults import board

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from numcheck.errors import InvalidSpec
+from numcheck.record import write_whole
 
 TEMPLATE = "my_mhc.py"
 
@@ -18,7 +19,7 @@ def main(options: argparse.Namespace) -> int:
         raise InvalidSpec(f"{path} exists; name another file, or move it away first")
     if not path.parent.is_dir():
         raise InvalidSpec(f"no folder {path.parent} to write {path.name} in; make it first")
-    path.write_text(template(), encoding="utf-8")
+    write_whole(path, [template()])
     print(f"wrote {path}; judge it with:\n  pytest --numcheck-specs {path} -m bitwise")
     return 0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 
+from numcheck.commands.child import run
 from numcheck.commands.common import DEFAULT_SPECS
 from numcheck.errors import InvalidSpec
 
@@ -24,7 +24,7 @@ def main(options: argparse.Namespace) -> int:
         from numcheck.commands.at import judged_at
 
         return judged_at(options, command)
-    return exit_code(subprocess.run(command(options)).returncode)
+    return exit_code(run(command(options)))
 
 
 def exit_code(code: int) -> int:

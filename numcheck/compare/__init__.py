@@ -9,9 +9,10 @@ from __future__ import annotations
 from numcheck.baseline import Baseline
 from numcheck.compare import answers
 from numcheck.compare.kernel import kernel
-from numcheck.compare.kinds import Answer, Bits, Compared, Comparison, Moved, Ratio, grouped
+from numcheck.compare.kinds import Answer, Bits, Compared, Comparison, Moved, Ratio
+from numcheck.compare.told import Told, told
 
-__all__ = ["Answer", "Bits", "Compared", "Comparison", "Moved", "Ratio", "compare", "grouped"]
+__all__ = ["Answer", "Bits", "Compared", "Comparison", "Moved", "Ratio", "Told", "compare", "told"]
 
 
 def compare(base: Baseline, head: Baseline) -> Comparison:

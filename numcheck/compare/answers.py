@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from numcheck.baseline import Baseline, Subject
 from numcheck.compare import words
-from numcheck.compare.kinds import Answer, Compared, Moved
+from numcheck.compare.kinds import Answer, Compared
+from numcheck.compare.told import Told, fallen, told
+from numcheck.verdict import Status
 
 
 def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
@@ -67,28 +69,40 @@ def fell(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iter
     said = [f"{s.name} is no longer judged" for s in gone if s.place in places]
     for k in kernels:
         name = k.subject.name
-        said += [f"{name}: {m.what}: {m.before}, now {m.after}" for m in _telling(k.losses)]
+        said += [f"{name}: {t.what}: {t.before}, now {t.after}{_in(t)}" for t in fallen(k.losses)]
         if k.vanished:
             said.append(f"{name}: {words.no_longer_run(k.vanished)}")
     if not kernels and not said:
         return Answer("Did accuracy or coverage fall?", "unknown", (_apart(base, head, kernels),))
     word = "yes" if said else "no"
     # Not a fall by itself, but what every verdict rests on.
-    said += [f"{k.subject.name} promises otherwise: {_whats(k.contract)}" for k in kernels if k.contract]
+    said += [
+        f"{k.subject.name} promises otherwise: {', '.join(t.what for t in told(k.contract))}"
+        for k in kernels
+        if k.contract
+    ]
+    said += _failing(base, head, kernels)
     return Answer("Did accuracy or coverage fall?", word, tuple(said))
 
 
-def _whats(moved: Iterable[Moved]) -> str:
-    return ", ".join(m.what for m in moved)
+def _in(one: Told) -> str:
+    return f" in {words.count(one.cases, 'Case')}" if one.case is not None else ""
 
 
-def _telling(losses: Iterable[Moved]) -> Iterator[Moved]:
-    """One loss of each kind: the first, those over all Cases before those of one."""
-    seen: set[str] = set()
-    for moved in sorted(losses, key=lambda m: m.case is not None):
-        if moved.what not in seen:
-            seen.add(moved.what)
-            yield moved
+def _failing(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Iterator[str]:
+    """What does not hold and has not fallen either: it failed on the base too, or the base does not have it."""
+    for k in kernels:
+        yield from (f"{k.subject.name}: {law}: {status}, as on the base's side" for law, status in k.failing.items())
+    for known in (known for key, known in head.kernels.items() if key not in base.kernels):
+        failed = [f"{law} {status}" for law, status in known.laws.items() if not Status[status].held]
+        if failed:
+            yield f"{known.subject.name}, which the base does not have: {', '.join(failed)}"
+
+
+def _undrawn(k: Compared, laws: Mapping[str, str]) -> Iterator[str]:
+    for law, (then, now) in k.undrawn.items():
+        why = "" if Status[laws[law]].held else ": after a failure nothing more is drawn"
+        yield f"{k.subject.name} under {law}: {then - now} of {words.count(then, 'Case')} that the base drew{why}"
 
 
 def not_run(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
@@ -104,6 +118,7 @@ def not_run(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: I
         for k in kernels
         if k.vanished
     ]
+    said += [line for k in kernels for line in _undrawn(k, head.kernels[k.subject.key].laws)]
     said += head.unfinished
     said += [f"on the base's side: {line}" for line in base.unfinished]
     return Answer("What was not run?", "something" if said else "nothing", tuple(said))

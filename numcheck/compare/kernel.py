@@ -11,6 +11,7 @@ from numcheck.case import Case
 from numcheck.chance import student_limit
 from numcheck.compare import words
 from numcheck.compare.contracts import contract
+from numcheck.compare.coverage import failing, lapsed, skip, skips, undrawn, vanished
 from numcheck.compare.kinds import Compared, Moved, Ratio
 from numcheck.compare.outputs import outputs
 from numcheck.verdict import Status
@@ -40,15 +41,17 @@ def kernel(then: Known, now: Known) -> Compared:
         now.subject,
         bits=() if incomparable else tuple(outputs(shared.values(), then.declared, now.declared)),
         claims=tuple(_claims(then, now)),
-        cases=(*_statuses(shared.values()), *_lapsed(shared.values(), then, now)),
+        cases=(*_statuses(shared.values()), *lapsed(shared.values(), then, now)),
         gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
         contract=tuple(contract(then.declared, now.declared)),
         memory=tuple(_memory(shared.values())),
-        skips=tuple(_skips(then, now)),
+        skips=tuple(skips(then, now)),
         time=None if incomparable else _time(shared.values()),
         new=len(now.cases.keys() - then.cases.keys()),
-        vanished=_vanished(then, now),
+        vanished=vanished(then, now),
+        failing=failing(then, now),
+        undrawn=undrawn(then, now),
         shared=len(shared),
         incomparable=incomparable,
     )
@@ -65,26 +68,10 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"bits and times are not compared: {said}"
 
 
-def _vanished(then: Known, now: Known) -> tuple[Case, ...]:
-    """Named Cases of the base that the head did not judge; of a kernel that could not run its skip says so."""
-    if now.skipped and not now.cases:
-        return ()
-    return tuple(s.case for key, s in then.cases.items() if key not in now.cases and s.phase != "draw")
-
-
-def _lapsed(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
-    """Named Cases that other laws still judge and this one does not; a law that is gone or could not run says so."""
-    for old, new in pairs:
-        for law, status in old.status.items() if old.phase != "draw" else ():
-            if law in new.status or law not in now.laws or (_skip(now, law) and not _skip(then, law)):
-                continue
-            yield Moved(f"{law} of a named Case", words.status(status), words.status(""), new.case, law, loss=True)
-
-
 def _claims(then: Known, now: Known) -> Iterator[Moved]:
     """Laws that say otherwise; those that could not run on one side are told as skips."""
     for law in dict.fromkeys((*then.laws, *now.laws)):
-        if any(law not in known.laws and _skip(known, law) for known in (then, now)):
+        if any(law not in known.laws and skip(known, law) for known in (then, now)):
             continue
         old, new = then.laws.get(law, ""), now.laws.get(law, "")
         if old != new:
@@ -99,7 +86,7 @@ def _statuses(pairs: Pairs) -> Iterator[Moved]:
                 before, after = old.get(output, ""), new.get(output, "")
                 if before != after:
                     what, loss = f"{output} under {law}", _lost(before, after)
-                    yield Moved(what, words.status(before), words.status(after), now.case, law, loss)
+                    yield Moved(what, words.status(before), words.status(after), now.case, law, loss, output)
 
 
 def _figures(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
@@ -109,7 +96,7 @@ def _figures(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
         held, holds = old.headroom(key) >= 1, new.headroom(key) >= 1
         if held != holds or (key[2] == "band" and _apart(old, new)):
             loss = (held and not holds) or (held == holds and new.value > old.value)
-            yield Moved(words.gate(key), words.value(old), words.value(new), case, key[0], loss)
+            yield Moved(words.gate(key), words.value(old), words.value(new), case, key[0], loss, *key[1:])
 
 
 def _apart(old: Figure, new: Figure) -> bool:
@@ -131,7 +118,8 @@ def _limits(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
         if case is None and key[2] not in FIXED:
             continue
         loss = new.limit > old.limit or new.lower < old.lower
-        yield Moved(f"limit of {words.gate(key)}", words.limit(old), words.limit(new), case, key[0], loss)
+        what = f"limit of {words.gate(key)}"
+        yield Moved(what, words.limit(old), words.limit(new), case, key[0], loss, *key[1:])
 
 
 def _close(one: float, other: float) -> bool:
@@ -158,12 +146,12 @@ def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
     pooling = {key[0] for key in now.pooled}
     for key, figure in then.pooled.items():
         if key[0] in now.laws and key[0] not in pooling:
-            yield Moved(words.gate(key), words.value(figure), words.NO_GATE, None, key[0], loss=True)
+            yield Moved(words.gate(key), words.value(figure), words.NO_GATE, None, key[0], True, *key[1:])
     for old, new in pairs:
         for key, figure in old.gates.items():
             if key[0] in new.status and key not in new.gates:
                 loss = key[0] == "accuracy" or _kinds(new, key) < _kinds(old, key)
-                yield Moved(words.gate(key), words.value(figure), words.NO_GATE, new.case, key[0], loss)
+                yield Moved(words.gate(key), words.value(figure), words.NO_GATE, new.case, key[0], loss, *key[1:])
 
 
 def _kinds(seen: Seen, of: GateKey) -> int:
@@ -195,24 +183,6 @@ def _memory(pairs: Pairs) -> Iterator[Moved]:
                 "memory",
                 grown,
             )
-
-
-def _skips(then: Known, now: Known) -> Iterator[Moved]:
-    for law in dict.fromkeys((*then.skipped, *now.skipped)):
-        old, new = _skip(then, law), _skip(now, law)
-        if bool(old) != bool(new):
-            yield Moved(law or "every law", _ran(then, law, old), _ran(now, law, new), law=law, loss=bool(new))
-
-
-def _skip(known: Known, law: str) -> str:
-    """Why a law could not run at all, or ""; a skip without a law is one of every law."""
-    return known.skipped.get(law, known.skipped.get("", ""))
-
-
-def _ran(known: Known, law: str, skip: str) -> str:
-    if skip:
-        return f"could not run: {skip}"
-    return words.status(known.laws.get(law, "")) if law or not known.laws else "ran"
 
 
 def _time(pairs: Pairs) -> Ratio | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from numcheck.baseline import Baseline, Subject
 from numcheck.case import Case
+from numcheck.compare.words import count
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,10 @@ class Bits:
 
 @dataclass(frozen=True)
 class Moved:
-    """One thing that is otherwise: what, then and now; case None where it is about all Cases."""
+    """One thing that is otherwise: what, then and now; case None where it is about all Cases.
+
+    output: of which output; gate: the kind of Gate, where it is of one.
+    """
 
     what: str
     before: str
@@ -31,16 +35,8 @@ class Moved:
     case: Case | None = None
     law: str = ""
     loss: bool = False
-
-
-def grouped(moved: Iterable[Moved]) -> list[tuple[Moved, int]]:
-    """What moved alike in several Cases, told once: of each kind the first, a loss before others, and how many."""
-    found: dict[tuple[str, str, str, bool], list[Moved]] = {}
-    for one in moved:
-        # A status is a word that repeats, a figure is not.
-        ends = (one.before, one.after) if one.before.isupper() and one.after.isupper() else ("", "")
-        found.setdefault((one.what, *ends, one.case is None), []).append(one)
-    return [(next((m for m in alike if m.loss), alike[0]), len(alike)) for alike in found.values()]
+    output: str = ""
+    gate: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,11 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Compared:
-    """One kernel on one device. incomparable: why bits and times are not compared, or ""."""
+    """One kernel on one device. incomparable: why bits and times are not compared, or "".
+
+    failing: laws that did not hold then and do not now. undrawn: law -> how many Cases were drawn then and now, where
+    the head's are a part of the base's.
+    """
 
     subject: Subject
     bits: tuple[Bits, ...] = ()
@@ -74,6 +74,8 @@ class Compared:
     time: Ratio | None = None
     new: int = 0
     vanished: tuple[Case, ...] = ()
+    failing: Mapping[str, str] = field(default_factory=dict)
+    undrawn: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     shared: int = 0
     incomparable: str = ""
 
@@ -84,9 +86,9 @@ class Compared:
 
     @property
     def moved(self) -> tuple[Moved, ...]:
-        """All that is otherwise, but for bits, times and which Cases ran; what holds over all Cases first."""
+        """All that is otherwise, but for bits, times and which Cases ran; verdicts first, then what they rest on."""
         return (
-            *self.claims, *self.contract, *self.limits, *self.gates, *self.cases, *self.memory, *self.skips
+            *self.claims, *self.cases, *self.contract, *self.limits, *self.gates, *self.memory, *self.skips
         )  # fmt: skip
 
     @property
@@ -146,6 +148,8 @@ class Comparison:
             )
         if not self.held:
             return "does not hold: bits changed or are missing, or accuracy or coverage fell"
+        failing = sum(len(k.failing) for k in self.kernels)
+        still = f"; {count(failing, 'claim')} did not hold on either side" if failing else ""
         if self.answers[0].word == "unknown":
-            return "held but for bits: bits not compared"
-        return "held: no bits changed, and nothing fell"
+            return f"held but for bits: bits not compared{still}"
+        return f"held: no bits changed, and nothing fell{still}"

@@ -8,6 +8,7 @@ from numcheck.baseline import Seen
 from numcheck.case import Case
 from numcheck.compare.contracts import promises
 from numcheck.compare.kinds import Bits
+from numcheck.selection import law_order
 from numcheck.verdict import Status
 
 
@@ -20,8 +21,9 @@ def outputs(pairs: Iterable[tuple[Seen, Seen]], *declared: Mapping[str, str]) ->
     unsure: dict[str, None] = {}
     for then, now in pairs:
         free |= _free(then) | _free(now)
-        loose = unordered.setdefault(now.case.dtype, _promised_any(now.case.dtype, *declared))
-        loose = {name for name in loose if not (_climbed(then, name) and _climbed(now, name))}
+        if now.case.dtype not in unordered:
+            unordered[now.case.dtype] = _promised_any(now.case.dtype, *declared)
+        loose = {n for n in unordered[now.case.dtype] if not (_climbed(then, n) and _climbed(now, n))}
         found = _hashes(then, now)
         for output, equal in found.items():
             if output in loose:
@@ -39,6 +41,14 @@ def outputs(pairs: Iterable[tuple[Seen, Seen]], *declared: Mapping[str, str]) ->
         else:
             otherwise, lost = (_smallest(cases.get(output, ())) for cases in (changed, unhashed))
             yield Bits(output, same.get(output, 0), otherwise, lost)
+
+
+def law_of(output: str, then: Seen, now: Seen) -> str:
+    """The first law under which the bits of `output` are otherwise, or are missing."""
+    for law in sorted(then.hashes.keys() & now.status.keys(), key=law_order):
+        if then.hashes[law].get(output) != now.hashes.get(law, {}).get(output):
+            return law
+    return ""
 
 
 def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:

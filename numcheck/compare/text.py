@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from numcheck.compare.kinds import Answer, Compared, Comparison, Moved, grouped
-from numcheck.compare.words import count, no_longer_run
+from numcheck.compare.kinds import Answer, Compared, Comparison, Moved
+from numcheck.compare.told import Told, told
+from numcheck.compare.words import HINT, count, no_longer_run
 from numcheck.harmless import one_line
 
 # Lines of one kind under one kernel: a terminal is read from the top; --json has all.
 SHOWN = 8
 # The parts of a `Compared` that hold a list of `Moved`.
-HEADINGS = ("claims", "contract", "limits", "gates", "cases", "memory", "skips")
+HEADINGS = ("claims", "cases", "contract", "limits", "gates", "memory", "skips")
 
 
 def as_text(comparison: Comparison) -> str:
@@ -36,11 +37,7 @@ def _times(comparison: Comparison) -> list[str]:
     clear = [(k.time, k.subject.name) for k in comparison.kernels if k.time and k.time.clear]
     clear.sort(key=lambda found: -found[0].ratio)
     said = [f"  {name} {t.ratio:.2f} [{t.low:.2f} to {t.high:.2f}]" for t, name in clear]
-    return (
-        ["kernel seconds, head over base (not interleaved: a hint; numcheck bench measures):", *_cut(said)]
-        if said
-        else []
-    )
+    return [f"kernel seconds, head over base ({HINT}):", *_cut(said)] if said else []
 
 
 def _answer(answer: Answer) -> Iterator[str]:
@@ -58,15 +55,15 @@ def _kernel(kernel: Compared) -> Iterator[str]:
         yield f"  {bits.unhashed[0].line()}"
     for heading in HEADINGS:
         moved: tuple[Moved, ...] = getattr(kernel, heading)
-        yield from _cut([f"{m.what}: {m.before}, now {m.after}{_where(m, cases)}" for m, cases in grouped(moved)])
+        yield from _cut([f"{t.what}: {t.before}, now {t.after}{_where(t)}" for t in told(moved)])
     if kernel.vanished:
         yield f"{no_longer_run(kernel.vanished)}, the first {kernel.vanished[0].line()}"
 
 
-def _where(moved: Moved, cases: int) -> str:
-    if moved.case is None:
+def _where(one: Told) -> str:
+    if one.case is None:
         return ""
-    return f" in {moved.case.line()}" + (f" and {count(cases - 1, 'more Case')}" if cases > 1 else "")
+    return f" in {one.case.line()}" + (f" and {count(one.cases - 1, 'more Case')}" if one.cases > 1 else "")
 
 
 def _cut(lines: list[str]) -> list[str]:
@@ -109,6 +106,8 @@ def _kernel_json(kernel: Compared) -> dict[str, Any]:
         "shared_cases": kernel.shared,
         "new_cases": kernel.new,
         "vanished_cases": [case.to_json() for case in kernel.vanished],
+        "failing": dict(kernel.failing),
+        "undrawn": {law: {"base": then, "head": now} for law, (then, now) in kernel.undrawn.items()},
         "incomparable": kernel.incomparable,
     }
 

@@ -10,7 +10,7 @@ Importing this package loads neither torch nor Triton.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from numcheck.interpreter.switch import active, enable
 from numcheck.order import Order
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from numcheck.interpreter.probes import Probe
     from numcheck.interpreter.sessions import Session
 
@@ -31,11 +33,12 @@ def session(
     check_overflow: bool = False,
     pins: Sequence[tuple[Any, int]] = (),
     silent: str = "",
+    given: Iterable[Tensor] = (),
 ) -> AbstractContextManager[Session]:
     """Run interpreted kernels inside: see `numcheck.interpreter.sessions.session`."""
     from numcheck.interpreter import sessions
 
-    return sessions.session(order, measure, check_overflow=check_overflow, pins=pins, silent=silent)
+    return sessions.session(order, measure, check_overflow=check_overflow, pins=pins, silent=silent, given=given)
 
 
 def probe() -> tuple[Probe, ...]:

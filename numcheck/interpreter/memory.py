@@ -15,7 +15,7 @@ from numcheck.errors import NumcheckError
 from numcheck.interpreter import bits
 from numcheck.interpreter.patch import Patches
 from numcheck.interpreter.programs import Programs
-from numcheck.interpreter.spans import Spans
+from numcheck.interpreter.spans import Reaches, Spans
 from numcheck.interpreter.spin import Patience
 from numcheck.interpreter.trace import ATOMIC, READ, WRITE, Touched, Trace
 
@@ -34,17 +34,18 @@ class Memory:
     findings: accesses beyond the tensors that a launch was given, each with the storage address of the tensor that was
     overrun; such lanes are not done (a load gets poison).
     touched: per launch, readers and writers of each address, where `measure` asks for it.
+    known: how far the caller's tensors reach in their storages.
     poisoned_integers: whether masked-off lanes of integers hold a large sentinel too; index arithmetic on it would
     overflow, so not where overflow is checked.
     """
 
-    def __init__(self, programs: Programs, measure: bool, poisoned_integers: bool) -> None:
-        self.programs = programs
+    def __init__(self, programs: Programs, measure: bool, poisoned_integers: bool, known: Reaches) -> None:
+        self.programs, self._known = programs, known
         self._poisoned_integers = poisoned_integers
         self.findings: list[tuple[str, int]] = []
         self.touched: list[Touched] = []
         self.patience = Patience()
-        self._spans = Spans({})
+        self._spans = Spans({}, known)
         self._kernel = ""
         self._trace = Trace() if measure else None
         self._atomic_access = False
@@ -53,7 +54,7 @@ class Memory:
 
     def begin(self, kernel: str, arguments: Mapping[str, Any]) -> None:
         """A launch of `kernel` with these arguments starts."""
-        self._kernel, self._spans = kernel, Spans(arguments)
+        self._kernel, self._spans = kernel, Spans(arguments, self._known)
         self._trace = Trace() if self._trace is not None else None
 
     def end(self, programs: int) -> None:
@@ -94,7 +95,7 @@ class Memory:
             width = upstream._get_np_dtype(dtype).itemsize
             mask, addresses, whole = self._checked("load", ptrs, mask, width)
             if other is None and not whole and not self._other_given:
-                other = _Handle(_lane_poison(ptrs.data.shape, dtype, self._poisoned_integers), dtype)
+                other = _Handle(self._lane_poison(ptrs.data.shape, dtype), dtype)
             self._other_given = False
             result = original(ptrs, mask, other, *rest, **kwargs)
             self._note(ATOMIC if self._atomic_access else READ, addresses, width)
@@ -189,6 +190,27 @@ class Memory:
         on = on & inside
         return _Handle(on, tl.int1), pointers[on], False
 
+    def _lane_poison(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """What masked-off lanes of a load without `other` hold: undefined on a device, so values that show.
+
+        By turns NaN and infinity, since a maximum passes over the one and a minimum over the other; of integers a large
+        one of either sign, since a bound stops one of them. Every second program begins with the other, since a scalar
+        has one lane.
+        """
+        kind = upstream._get_np_dtype(dtype)
+        unsigned = np.dtype(f"u{kind.itemsize}")
+        if dtype.name in poison.LANE_BITS:
+            by_turns = poison.LANE_BITS[dtype.name], poison.INFINITY_BITS[dtype.name]
+        elif kind.itemsize == 1 or not self._poisoned_integers:
+            return np.full(shape, 1, dtype=kind)
+        else:
+            large = poison.integer(kind.itemsize)
+            by_turns = large, large ^ (1 << (8 * kind.itemsize - 1))
+        first = self.programs.current % 2
+        lanes = np.full(shape, by_turns[first], dtype=unsigned)
+        lanes.reshape(-1)[1::2] = by_turns[1 - first]
+        return lanes.view(kind)
+
     def _report(self, what: str, addresses: Any, others: Any, width: int) -> None:
         far = max((int(addresses.min()), int(addresses.max())), key=lambda a: self._spans.distance(a, width))
         where, start = self._spans.describe(far, width, int(others.flat[0]) if others.size else None)
@@ -201,17 +223,6 @@ class Memory:
                 f"{self._kernel} {verb} out of bounds: {addresses.size} lane(s) of program {program}, up to {where}"
             )
             self.findings.append((finding, start))
-
-
-def _lane_poison(shape: tuple[int, ...], dtype: Any, integers: bool) -> Any:
-    """What masked-off lanes of a load without `other` hold: undefined on a device, so a value that shows."""
-    kind = upstream._get_np_dtype(dtype)
-    if dtype.name in poison.LANE_BITS:
-        unsigned = np.dtype(f"u{kind.itemsize}")
-        return np.full(shape, poison.LANE_BITS[dtype.name], dtype=unsigned).view(kind)
-    if kind.itemsize == 1 or not integers:
-        return np.full(shape, 1, dtype=kind)
-    return np.full(shape, poison.integer(kind.itemsize), dtype=kind)
 
 
 def _flat(ptr: Any, val: Any, mask: Any) -> tuple[Any, Any, Any, tuple[int, ...]]:

@@ -237,8 +237,9 @@ def _masked() -> list[Question]:
 
 def _masked_off(dtype: str, kind: torch.dtype) -> Question:
     values = torch.ones(8, dtype=kind)
-    pattern = poison.LANE_BITS.get(dtype, poison.integer(4))
-    lanes = torch.full((4,), pattern, dtype=INTEGERS[values.element_size()])
+    even = poison.LANE_BITS.get(dtype, poison.integer(4))
+    odd = poison.INFINITY_BITS.get(dtype, even - 2**31)
+    lanes = torch.tensor([even, odd] * 2, dtype=INTEGERS[values.element_size()])
     want = torch.cat([_bits(values[:4]), lanes])
     return Question("masked-off lane", dtype, lambda: _bits(_run("masked", values, kind)), lambda: want)
 

@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from numcheck.interpreter.memory import Memory
 from numcheck.interpreter.patch import Patches
 from numcheck.interpreter.pins import pinned
 from numcheck.interpreter.programs import Programs
+from numcheck.interpreter.spans import reaches
 from numcheck.interpreter.switch import SWITCH, active
 from numcheck.order import Order
 
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
 class Session:
     """What interpreted kernels did: `launches` in order, accesses out of bounds, and the footprints."""
 
-    def __init__(self, order: Order, measure: bool, check_overflow: bool, silent: str = "") -> None:
+    def __init__(
+        self, order: Order, measure: bool, check_overflow: bool, silent: str = "", given: Iterable[Tensor] = ()
+    ) -> None:
         self.launches: list[Launch] = []
         self.repairs: tuple[str, ...] = tuple(repairs.REPAIRS)
         self.measure = measure
         self._silent = silent
         self._programs = Programs(order)
         self._check_overflow = check_overflow
-        self._memory = Memory(self._programs, measure, poisoned_integers=not check_overflow)
+        self._memory = Memory(self._programs, measure, poisoned_integers=not check_overflow, known=reaches(given))
         self._running = ""
 
     def findings(self, outputs: Mapping[str, Tensor] | None = None) -> tuple[str, ...]:
@@ -109,12 +112,14 @@ def session(
     check_overflow: bool = False,
     pins: Sequence[tuple[Any, int]] = (),
     silent: str = "",
+    given: Iterable[Tensor] = (),
 ) -> Iterator[Session]:
     """Run interpreted kernels inside: repaired, in this order, and nothing of it left afterwards.
 
     measure: keep readers and writers of every address. check_overflow: assert that no integer operation overflows, and
     what kernels assert themselves (about 1.8 times slower; worth it once a Case). pins: (autotuned kernel, its config).
-    silent: launches of kernels whose name fits this pattern do nothing and are not listed.
+    silent: launches of kernels whose name fits this pattern do nothing and are not listed. given: the caller's tensors,
+    before whose first and after whose last element there is nothing to read.
 
     Raises Refused where the repairs do not hold on this Triton, where sessions nest, and for launches of kernels that
     were compiled, autotuned without a pin, or nested; InvalidSpec for a bad pin.
@@ -123,7 +128,9 @@ def session(
 
     if active() and (wrong := probes.broken()):
         raise Refused(f"Triton {triton.__version__} is unknown to numcheck: {wrong[0]}; use 3.6 to 3.9")
-    with unchecked(order or Order(), measure, check_overflow=check_overflow, pins=pins, silent=silent) as opened:
+    with unchecked(
+        order or Order(), measure, check_overflow=check_overflow, pins=pins, silent=silent, given=given
+    ) as opened:
         yield opened
 
 
@@ -135,11 +142,12 @@ def unchecked(
     check_overflow: bool = False,
     pins: Sequence[tuple[Any, int]] = (),
     silent: str = "",
+    given: Iterable[Tensor] = (),
 ) -> Iterator[Session]:
     """A session without asking the probes whether the repairs hold; what the probes themselves use."""
     if "cast_impl" in vars(upstream.interpreter_builder):
         raise Refused("an interpreter session is already open; sessions do not nest")
-    opened = Session(order, measure, check_overflow, silent)
+    opened = Session(order, measure, check_overflow, silent, given)
     patches = Patches()
     with pinned(pins):
         try:

@@ -1,19 +1,43 @@
-"""Spans: the memory that a launch was given, so that an access beyond it is reported instead of done."""
+"""Spans: the memory that a launch was given, so that an access beyond it is reported instead of done.
+
+What a launch was given is its tensors' whole storages: a kernel may walk from one view of a buffer to the next. Of the
+caller's own tensors it is their elements and what lies between them; margins around them are nobody's.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Storage address -> first byte and the one after the last that its tensors reach.
+Reaches = Mapping[int, tuple[int, int]]
+
+
+def reaches(tensors: Iterable[Tensor]) -> Reaches:
+    """How far these tensors reach in their storages: from the first element to the end of the last."""
+    found: dict[int, tuple[int, int]] = {}
+    for tensor in tensors:
+        if tensor.numel() == 0:
+            continue
+        storage, first = tensor.untyped_storage().data_ptr(), tensor.data_ptr()
+        length = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        last = first + length * tensor.element_size()
+        low, high = found.get(storage, (first, last))
+        found[storage] = min(low, first), max(high, last)
+    return found
+
 
 class Spans:
-    """Byte ranges of a launch's tensor arguments (their whole storages), by argument name."""
+    """Byte ranges of a launch's tensors by argument name: whole storages, or as far as `known` ones reach."""
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], known: Reaches) -> None:
         found: dict[int, tuple[int, str]] = {}
         # A pointer that the kernel makes from an integer, or an argument of an unknown kind, may lead anywhere.
         self.open = False
@@ -24,6 +48,8 @@ class Spans:
                     self.open = True
                     continue
                 start, size = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
+                if start in known:
+                    start, size = known[start][0], known[start][1] - known[start][0]
                 if size and size > found.get(start, (0, ""))[0]:
                     found[start] = (size, name)
         self.starts = sorted(found)

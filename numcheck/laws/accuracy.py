@@ -150,7 +150,7 @@ def _shares(figures: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _claim(spec: KernelSpec, case: Case) -> str:
     rounds = spec.contract.policy(case).rounds
-    points = ", ".join(f"{point} to {r.dtype}" for point, r in rounds.items()) or "nothing"
+    points = ", ".join(f"{point} to {r.words}" for point, r in rounds.items()) or "nothing"
     return f"{spec.name} computes {spec.oracle.name}, rounding {points}, and nothing else beyond its sums"
 
 

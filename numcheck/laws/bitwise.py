@@ -33,7 +33,7 @@ from numcheck.repeat import (
     same_process,
     threads,
 )
-from numcheck.repeat_cuda import busy_device, graph_replay, moved
+from numcheck.repeat_cuda import busy_device, graph_replay, late_inputs, moved
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
 from numcheck.vacuity import Proof, Terms, prove, record
@@ -113,6 +113,7 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
     if profile.device == "cuda":
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)
+        yield late_inputs(subject)
         yield graph_replay(subject, profile.repeats)
     if profile.slow > 0:
         yield threads(subject)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from numcheck.case import DTYPES, Case
 from numcheck.execute import Run, execute
+from numcheck.far import REACH, far_rows
 from numcheck.judge import malformed
 from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments, wrong_scalars
 from numcheck.laws.ignored import FILLS, filled, ignored, oracle_reads
@@ -67,6 +68,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         held += _unpoisoned(spec, drawn, run, profile)
         for what, changed in junk.items():
             held += _undisturbed(truth, run, changed, f"{', '.join(masks)} filled with {what}", profile)
+        held += _far(truth, run, profile)
         refusals = _refusals(spec, drawn, run, profile)
     for result in held:
         if not result.gate.held:
@@ -154,6 +156,31 @@ def _undisturbed(truth: _Truth, run: Run, junk: Sample, what: str, profile: Prof
             held.append(truth.near(name, got, f"{reason}, or for any order within the radius of the same truth"))
         else:
             held.append(same_bits(name, truth.closed(name, got), truth.closed(name, run.outputs[name]), reason))
+    return held
+
+
+def _far(truth: _Truth, run: Run, profile: Profile) -> list[Held]:
+    """Interpreted kernels find rows beyond what an offset in 32 bits reaches, or refuse them before a launch."""
+    spec, case = truth.spec, truth.drawn.case
+    if spec.contract.addresses == 32 or run.evidence.backend != "interpreter":
+        return []
+    if "strided" not in spec.oracle.space.layouts:
+        return []
+    apart = far_rows(truth.drawn)
+    if apart is None:
+        return []
+    other = execute(spec, apart, device=profile.device, saved=saved_alone(spec, truth.drawn))
+    if other.error and not other.evidence.launches:
+        return []
+    reason = f"the last row of each matrix {REACH:,} elements or more from its first: within the radius all the same"
+    held = []
+    for name in spec.judged_for(case):
+        got = other.outputs.get(name)
+        if got is None or got.shape != run.outputs[name].shape:
+            missing = other.error or "another shape came back"
+            held.append(same_bits(name, run.outputs[name].new_empty(0), run.outputs[name], f"{reason}, but {missing}"))
+        else:
+            held.append(truth.near(name, got, reason))
     return held
 
 

@@ -1,14 +1,16 @@
 """The invariance law: what must follow from a run when its Case is changed in a way whose effect is known.
 
 The VJP is linear in the cotangent; powers of two pass through rounding exactly; layout and storage offset do not
-matter; a slice of the batch gives the slice of the result; and whatever relations the oracle declares. An output
-promised in `any` order is held to its radius where others are held to their bits.
+matter; a slice of the batch gives the slice of the result; an output that the spec has from another one has that
+one's bits; and whatever relations the oracle declares. An output promised in `any` order is held to its radius where
+others are held to their bits.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from numcheck.capability import Unavailable
 from numcheck.case import Case
 from numcheck.execute import execute
 from numcheck.laws.law import Law
@@ -40,7 +42,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
     held: dict[str, list[Held]] = {name: [] for name in subject.judged}
     outputs: dict[str, OutputVerdict] = {}
     try:
-        for relation in (in_cotangent, scaled_inputs, laid_out, sliced, _declared):
+        for relation in (in_cotangent, scaled_inputs, laid_out, sliced, _agreeing, _declared):
             for output, result in relation(subject):
                 held[output].append(result)
     except Broken as error:
@@ -54,6 +56,17 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
         hashes=hashes(run),
         evidence=run.evidence,
     )
+
+
+def _agreeing(subject: Subject) -> Relations:
+    """Outputs that the spec promises to have bit for bit as another spec, where that one can run."""
+    case, agrees = subject.sample.case, subject.spec.agrees
+    for name in [n for n in subject.judged if n in agrees]:
+        other = agrees[name].on(subject.device)
+        if other.illegal(case) is not None or isinstance(other.available(subject.device), Unavailable):
+            continue
+        got = Subject(other, subject.sample, subject.device, subject.run).rerun(subject.sample, other.name)
+        yield name, same_bits(name, subject.outputs[name], got[name], f"the same bits as {other.name} gives")
 
 
 def _declared(subject: Subject) -> Relations:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 # Jittered emulations behind a match limit. With none of them flipping anything, a right kernel flips more than 6
 # elements (16 jitters) or 8 (8) with a chance below 1e-8; among more than SMALL elements that is nothing.
 JITTERS_SMALL, JITTERS_LARGE, SMALL = 16, 8, 16_384
-# What a Residual's figures need to be formed at all, where nobody judges by them: a spread takes two draws.
-FEWEST_DRAWS, FEWEST_JITTERS = 2, 1
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,10 @@ class Measured:
 
     @cached_property
     def readings(self) -> Readings:
-        """The readings whole, for what looks at single elements: at truth, emulation and radius, and not at spreads."""
-        spec, policy = self.spec, self.spec.contract.policy(self.sample.case)
-        kept = saved(spec, self.run)
-        read = readings(spec.oracle, policy, self.sample, FEWEST_DRAWS, saved=kept, jitters=FEWEST_JITTERS)
+        """Truth, emulation and worst case whole, for what looks at single elements; nothing here asks for a spread."""
+        spec, case = self.spec, self.sample.case
+        policy, kept = spec.contract.policy(case), saved(spec, self.run)
+        read = readings(spec.oracle, policy, self.sample, draws=0, saved=kept, jitters=0)
         return blank_readings(read, self.left_open)
 
 

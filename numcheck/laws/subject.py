@@ -8,6 +8,7 @@ from functools import cached_property
 
 from torch import Tensor
 
+from numcheck.capability import Device
 from numcheck.execute import Run, execute
 from numcheck.laws.measured import saved_alone
 from numcheck.laws.relation import Held
@@ -30,7 +31,7 @@ class Subject:
 
     spec: KernelSpec
     sample: Sample
-    device: str
+    device: Device
     run: Run
     radii: dict[str, Tensor] = field(default_factory=dict)
 

@@ -32,6 +32,8 @@ GRID: Mapping[str, tuple[Fact, ...]] = {
     "layout": ("contiguous", "strided"),
     "offset": (0, 1, 2, 3),
 }
+# Features, or hidden columns, that fill two 16-byte lines or more in any dtype.
+LINES = 32
 # Of sixteen routing weights two are zero and four negative, so that few rows have both kinds.
 SIXTEENTH, ZEROS, NEGATIVES = 16, 2, 4
 
@@ -207,13 +209,19 @@ def edges(widths: tuple[int, int, int, int], **facts: Fact) -> tuple[Case, ...]:
         case(4, wide, 4, 1, "bf16", {"bias": False, "offset": 2}),
         # More rows an expert than bf16 counts to, 256; more hidden columns, and more features, than any tile has.
         case(259, least, 4, 1),
-        case(519, least, 4, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 5}),
+        case(519, least, 4, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 243}),
         case(3, least, 130, 2, "fp32", {"seed": 6}),
         case(2, widest, 1, 2, "fp32", {"seed": 7}),
         # Enough rows that routing weights of zero and below are among them.
         case(33, narrow, 2, 2, "fp32", {"regime": "normal", "onto": "data"}),
         case(3, narrow, 8, 1, "fp32", {"regime": "zeros"}),
         case(3, narrow, 8, 2, "bf16", {"regime": "ones", "onto": "data"}),
+        # Whole 16-byte lines of features and of hidden columns, where wide loads can be; of one of them alone; and the
+        # same sizes where addresses do not follow each other.
+        case(3, LINES, LINES, 2, "bf16"),
+        case(3, LINES, LINES, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 9}),
+        case(3, LINES, LINES, 2, "fp32", {"layout": "strided"}),
+        case(3, narrow, LINES, 2),
     )
 
 

@@ -53,9 +53,9 @@ def scalars(case: Case) -> Mapping[str, Fact]:
 
 
 def wrong(case: Case) -> Mapping[str, tuple[Fact, ...]]:
-    """A scale that is no finite number; a value_dim that is no integer from 1 to D."""
+    """A scale that is no finite number; a value_dim that is no integer from 1 to D; a d_kv_dtype of no name."""
     widths = (0, case["D"] + 1, float(case["D_v"]), True)
-    return {"softmax_scale": (math.nan, math.inf, "1"), "value_dim": widths}
+    return {"softmax_scale": (math.nan, math.inf, "1"), "value_dim": widths, "d_kv_dtype": ("fp64",)}
 
 
 def legal(case: Case) -> str | None:
@@ -226,8 +226,13 @@ _EDGES = (
     named(
         7, 6, 2, 16, 16, 8, indices="holes", length="beyond", sink="finite", d_out="decades", d_kv="fp32", dtype="bf16"
     ),
-    # More heads than a block of 16 has.
+    # More heads than a block of 16 has, and than a tile of 32.
     named(2, 3, 17, 16, 8, 3, indices="duplicates", sink="finite", d_kv="fp32"),
+    named(2, 3, 33, 24, 16, 3, indices="holes", sink="finite", dtype="bf16"),
+    # More features than a tile of 64, and a value that ends with it.
+    named(2, 3, 2, 72, 64, 3, indices="holes", sink="finite", length="partial"),
+    # Every logit far below zero, beside holes: exp of a hole's score, which is 0, would be infinite there.
+    named(2, 4, 1, 3, 3, 4, indices="holes", logits=64, sink="none", regime="normal"),
     # The widest features: 16 heads and 64 slots of 1024 + 128 of them are 212 KiB of shared memory to the byte, which
     # the Triton kernels take; of 2048, fewer slots fit.
     named(1, 2, 1, 1152, 1024, 64, dtype="bf16", regime="normal"),

@@ -6,6 +6,7 @@ installed keeps its own device, environment and output. Importing it loads nothi
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -238,6 +239,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     state = session.config.stash.get(STATE, None)
     if state is None:
         return
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        state.said += _unmatched(state.settings, session.config)
     try:
         if state.session is not None and state.session.writer is not None:
             state.session.writer.end(exit=int(exitstatus))
@@ -247,6 +250,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         # What was asked for is not there, whatever the tests say.
         state.said.append(f"records problem: {error.filename} cannot be written: {error.strerror or error}")
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def _unmatched(wanted: Settings, config: pytest.Config) -> list[str]:
+    """Where the kernels' names are, if -k left none of the generated tests."""
+    if not (wanted.specs and config.option.keyword):
+        return []
+    listed = " ".join(["numcheck list", *(f"--specs {shlex.quote(s)}" for s in wanted.specs)])
+    return [f"-k {config.option.keyword!r} matches no test: `{listed}` names the kernels and laws"]
 
 
 def _part(config: pytest.Config) -> bool:

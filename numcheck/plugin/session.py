@@ -154,7 +154,14 @@ class Session:
         if demanded and status.held:
             status, reason = Status.ERROR, f"--numcheck-require {self.require}: {demanded[0].reason}"
         facts = {"reason": reason, "notes": outcome.notes, "seed": outcome.seed, "seconds": outcome.seconds}
-        writer.outcome(source, outcome.spec, outcome.law, status.name, **facts)
+        # Which of the rows of shrinking it ended at: they hold every try, some of which failed otherwise.
+        found = [
+            {"status": f.verdict.status.name, "first": f.first.to_json(), "shrunk": f.shrunk.to_json()}
+            for f in outcome.findings
+        ]
+        writer.outcome(
+            source, outcome.spec, outcome.law, status.name, **facts, **({"findings": found} if found else {})
+        )
 
     def _raised(self, spec: KernelSpec, law: str, source: str, reason: str) -> None:
         """Record a test that ends in an exception, as far as records can still be written: it fails either way."""

@@ -85,6 +85,12 @@ class Ball:
         radius = torch.maximum(self.value - low, high - self.value) + self.radius * min(1.0, 4 * FP64_UNIT / self.unit)
         return Ball(self.value, outward(radius), self.unit)
 
+    def flushed(self, normal: float) -> Ball:
+        """The ball where every number below `normal` becomes zero: if there is one, zero has to be in it."""
+        size = self.value.abs()
+        below = size - self.radius < normal
+        return Ball(self.value, torch.where(below, torch.maximum(self.radius, size), self.radius), self.unit)
+
     def widened(self, by: Tensor | float) -> Ball:
         """The ball with `by` more radius."""
         return Ball(self.value, self.radius + by, self.unit)

@@ -161,6 +161,11 @@ class Declared(Truth):
         wide = to.precision >= accumulator.precision and to.largest >= accumulator.largest
         return None if wide else rounding
 
+    def _flushes(self, name: str) -> bool:
+        """Whether what is below the normal range is zero behind the point `name`."""
+        rounding = self.policy.rounds.get(name)
+        return rounding is not None and rounding.flush
+
 
 class Radius(Declared):
     """The worst case of every element: (value, radius) numbers through the unchanged code."""
@@ -181,6 +186,8 @@ class Radius(Declared):
 
     def _at(self, name: str, value: Any) -> Any:
         rounding = self._rounding(name)
+        if self._flushes(name):
+            value = ball_of(value).flushed(format_of(self.held).normal)
         return value if rounding is None else ball_of(value).rounded(rounding)
 
     def _join(self, a: Any, b: Any) -> Any:

@@ -16,7 +16,7 @@ from numcheck.reading.draws import Draws, compact
 from numcheck.reading.kinds import Declared, Dims, merged, term_count
 from numcheck.reading.large import Scales, Spread, product_spread, scatter_spread
 from numcheck.reading.tree import replay, replays, spread, tf32_step
-from numcheck.ulp import disturbance, round_to
+from numcheck.ulp import disturbance, flushed, round_to
 
 # A named point that does not round lower is a value held in the accumulator's dtype. Few kernels take more than
 # three roundings from one named point to the next, so noise there has the variance of three: a width of so many ulps.
@@ -83,6 +83,9 @@ class Spreading(Declared):
     def _uniform(self, step: Tensor) -> Tensor:
         """Uniform within half a step of zero."""
         return self._draws.uniform(step).mul_(step)
+
+    def _flush(self, name: str, value: Tensor) -> Tensor:
+        return flushed(value, self.held) if self._flushes(name) else value
 
     def _hold(self, name: str, value: Tensor) -> Tensor:
         step = self._holding(name, value)
@@ -165,7 +168,8 @@ class Emulation(Spreading):
         elif self._sharing:
             self._holding(name, value)
             if rounding:
-                self._step(name, value, rounding)
+                self._step(name, self._flush(name, value), rounding)
+        value = self._flush(name, value)
         return value if rounding is None else round_to(value, rounding.dtype, rounding.mode)
 
     def _add(self, name: str, terms: Any, dim: Dims) -> Any:
@@ -203,7 +207,8 @@ class Noise(Spreading):
     def _at(self, name: str, value: Any) -> Any:
         rounding = self._rounding(name)
         if rounding is None:
-            return self._hold(name, value)
+            return self._flush(name, self._hold(name, value))
+        value = self._flush(name, value)
         step = self._step(name, value, rounding)
         if step is None:
             return value

@@ -9,9 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from numcheck.baseline import Figure, GateKey, Known, Seen
+from numcheck.baseline import Figure, GateKey, Known
 from numcheck.case import Case
-from numcheck.compare import Bits, Compared, Comparison, Moved, grouped, words
+from numcheck.compare import Bits, Compared, Comparison, Moved, told, words
+from numcheck.compare.outputs import law_of
 from numcheck.report import axes, svg
 from numcheck.report.gates import headroom
 from numcheck.report.inputs import made
@@ -100,10 +101,10 @@ class Against:
 
 GROUPS = (
     ("claims", "verdict"),
+    ("cases", "verdict"),
     ("contract", "Contract"),
     ("limits", "limit"),
     ("gates", "gate"),
-    ("cases", "verdict"),
     ("memory", "memory"),
     ("skips", "coverage"),
 )
@@ -126,9 +127,9 @@ def against(
     rows: the head's judged Cases of this kernel with their numbers in the page, to which its marks lead.
     """
     base, head = (side.kernels[compared.subject.key] for side in (comparison.base, comparison.head))
-    told = {moved.what for moved in compared.gates}
+    names = {moved.what for moved in compared.gates}
     pairs = _pairs(base, head, {(j.law, Case.from_json(j.row["case"]).key): at for at, j in rows})
-    moved = [key for key in pairs if words.gate(key) in told]
+    moved = [key for key in pairs if words.gate(key) in names]
     still = [key for key in pairs if key not in moved][: budget.left]
     budget.left -= len(still)
     return Against(
@@ -173,38 +174,30 @@ def _then_now(key: GateKey, pair: Pair, moved: bool) -> ThenNow:
     law, output, kind = key
     now = [*pair.pooled, *(room for room, _ in pair.now)]
     low = figure(min(pair.then)), figure(min(now))
-    told = f"{kind} of {output} under {law}, {count(len(now), 'figure')}: lowest headroom then {low[0]}, now {low[1]}"
-    picture = axes.then_now(pair.then, pair.now, pair.pooled, clean(told))
+    label = f"{kind} of {output} under {law}, {count(len(now), 'figure')}: lowest headroom then {low[0]}, now {low[1]}"
+    picture = axes.then_now(pair.then, pair.now, pair.pooled, clean(label))
     return ThenNow(law, output, kind, len(now), *low, moved, picture)
 
 
 def _bits(bits: Bits, base: Known, head: Known) -> ChangedBits:
     shared = bits.same + len(bits.changed)
     if bits.free:
-        told = "not compared: its order is free"
+        said = "not compared: its order is free"
     elif bits.changed:
-        told = f"changed in {len(bits.changed)} of {count(shared, 'Case')}"
+        said = f"changed in {len(bits.changed)} of {count(shared, 'Case')}"
     else:
-        told = f"the same in {count(shared, 'Case')}"
+        said = f"the same in {count(shared, 'Case')}"
     if bits.unhashed:
-        told += f"; none to compare in {len(bits.unhashed)}, where the head has no hash"
+        said += f"; none to compare in {len(bits.unhashed)}, where the head has no hash"
     shown = (bits.changed or bits.unhashed)[:CASES]
-    links = [_link(case, _law(bits.output, base.cases[case.key], head.cases[case.key])) for case in shown]
-    return ChangedBits(bits.output, told, len(bits.changed), len(bits.unhashed), links)
-
-
-def _law(output: str, then: Seen, now: Seen) -> str:
-    """The first law under which the bits of `output` are otherwise, or are missing."""
-    for law in sorted(then.hashes.keys() & now.status.keys(), key=law_order):
-        if then.hashes[law].get(output) != now.hashes.get(law, {}).get(output):
-            return law
-    return ""
+    links = [_link(case, law_of(bits.output, base.cases[case.key], head.cases[case.key])) for case in shown]
+    return ChangedBits(bits.output, said, len(bits.changed), len(bits.unhashed), links)
 
 
 def _changes(group: str, moved: Iterable[Moved]) -> list[Change]:
     return [
-        Change(group, m.what, m.before, m.after, m.loss, cases, _link(m.case, m.law) if m.case else None)
-        for m, cases in grouped(moved)
+        Change(group, t.what, t.before, t.after, t.loss, t.cases, _link(t.case, t.law) if t.case else None)
+        for t in told(moved)
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from numcheck.finding import same
 from numcheck.record import Row, replay_line
 from numcheck.report.inputs import made
 from numcheck.report.text import BROKEN, anchor, facts_of, figure, number, short
@@ -16,6 +17,7 @@ from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 # Failures shown in full, and further failing Cases listed under each: the rest is counted, and is in the records.
 SHOWN = 60
 OTHERS = 10
+Claim = tuple[Kernel, str, Place]
 
 
 @dataclass(frozen=True)
@@ -69,25 +71,26 @@ class Failure:
 
 def failures(chosen: Selection) -> list[Failure]:
     """One Failure a claim, errors first; pooled verdicts that failed follow their claim's Cases."""
-    cases: dict[tuple[Kernel, str, Place], list[Judged]] = defaultdict(list)
+    cases: dict[Claim, list[Judged]] = defaultdict(list)
     for judged in chosen.cases:
         cases[judged.kernel, judged.law, judged.place].append(judged)
-    shrunk: dict[tuple[Kernel, str, Place], list[Judged]] = defaultdict(list)
+    shrunk: dict[Claim, list[Judged]] = defaultdict(list)
     for judged in chosen.shrunk:
         if judged.status in BROKEN:
             shrunk[judged.kernel, judged.law, judged.place].append(judged)
+    told = _findings(chosen)
     found = [
-        _failure(bad, shrunk[key], len(rows))
+        _failure(bad, shrunk[key], len(rows), told.get(key, []))
         for key, rows in cases.items()
         if (bad := [j for j in rows if j.status in BROKEN])
     ]
     found += [_pooled(j, cases[j.kernel, j.law, j.place]) for j in chosen.pooled if j.status in BROKEN]
-    told = {(f.kernel, f.law, f.place) for f in found}
+    seen = {(f.kernel, f.law, f.place) for f in found}
     # Runs of the same code that end alike are told once.
     ended = {
         (kernel, law, place, row["status"], row.get("reason", "")): (kernel, law, place, row)
         for kernel, law, place, row in chosen.outcomes
-        if row["status"] in BROKEN and (kernel, law, place) not in told
+        if row["status"] in BROKEN and (kernel, law, place) not in seen
     }
     found += [_unjudged(*one, len(cases[one[:3]])) for one in ended.values()]
     found.sort(key=lambda f: (BROKEN.index(f.status), law_order(f.law), f.kernel, f.place, f.pooled))
@@ -108,9 +111,37 @@ def claim_anchor(kernel: Kernel, law: str, place: Place) -> str:
     return anchor("claim", kernel.specs, kernel.spec, law, place.name)
 
 
-def _failure(bad: list[Judged], smaller: list[Judged], judged: int) -> Failure:
-    first = bad[0]
-    smallest = min(smaller, key=lambda j: weight(j.row["case"])) if smaller else None
+def _findings(chosen: Selection) -> Mapping[Claim, list[Mapping[str, Any]]]:
+    """What each generated test said of its failures, by claim; runs of older versions said nothing."""
+    found: dict[Claim, list[Mapping[str, Any]]] = defaultdict(list)
+    for kernel, law, place, row in chosen.outcomes:
+        found[kernel, law, place] += [f for f in row.get("findings", []) if f["status"] in BROKEN]
+    return found
+
+
+def _first_and_smallest(
+    bad: list[Judged], smaller: list[Judged], said: list[Mapping[str, Any]]
+) -> tuple[Judged, Judged | None]:
+    """The first failure and the shrunk one, as the test itself told them: the worst, and of several runs the smallest.
+
+    Where no test said anything, the first row and the smallest: tries that failed otherwise are among those.
+    """
+    for finding in sorted(said, key=lambda f: (BROKEN.index(f["status"]), weight(f["shrunk"]))):
+        first = _row_of(bad, finding, "first")
+        shrunk = _row_of([*smaller, *bad], finding, "shrunk")
+        if first is not None and shrunk is not None:
+            return first, shrunk if shrunk.row["case"] != first.row["case"] else None
+    return bad[0], min(smaller, key=lambda j: weight(j.row["case"])) if smaller else None
+
+
+def _row_of(rows: list[Judged], finding: Mapping[str, Any], name: str) -> Judged | None:
+    """The last verdict on a finding's Case: one of the slow rungs comes after one without them."""
+    alike = (j for j in rows if j.status == finding["status"] and same(j.row["case"]) == same(finding[name]))
+    return max(alike, key=lambda j: j.row["time"], default=None)
+
+
+def _failure(bad: list[Judged], smaller: list[Judged], judged: int, said: list[Mapping[str, Any]]) -> Failure:
+    first, smallest = _first_and_smallest(bad, smaller, said)
     told = smallest or first
     row = told.row
     others = [j for j in bad if j is not first and j is not told][:OTHERS]

@@ -21,6 +21,7 @@ RUNGS = (
     "compiled",
     "new addresses",
     "other work on the device",
+    "late inputs on a stream",
     "graph replay",
 )
 

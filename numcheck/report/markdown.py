@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from numcheck.compare import Comparison, grouped
 from numcheck.report.failures import Failure
 from numcheck.report.faults import Faults
+from numcheck.report.markdown_against import compared
+from numcheck.report.marks import ROWS, code, plain, table
 from numcheck.report.page import Page
 from numcheck.report.summary import Cell
-from numcheck.report.text import GLYPHS, clean, count, figure
+from numcheck.report.text import GLYPHS, count
 
-# Failures told in full, and rows of a table: a comment is read, not searched; the HTML page has the rest.
+# Failures told in full: a comment is read, not searched; the HTML page has the rest.
 FAILURES = 10
-ROWS = 40
 # GitHub takes comments of up to 65,536 characters; what is over it is refused whole.
 COMMENT = 65_000
 LEFT_OUT = "The rest is in the HTML page."
@@ -21,7 +21,7 @@ LEFT_OUT = "The rest is in the HTML page."
 
 def write(page: Page, brief: bool = False) -> str:
     """The whole text; or, brief, as much of its beginning as a comment on a pull request takes."""
-    blocks = [*_head(page, brief), *_compared(page.comparison), *_failures(page.failures)]
+    blocks = [*_head(page, brief), *compared(page.comparison), *_failures(page.failures)]
     if brief:
         return _fitting([block for block in blocks if block])
     return "\n\n".join(block for block in (*blocks, *_rest(page)) if block) + "\n"
@@ -37,37 +37,6 @@ def _fitting(blocks: Sequence[str]) -> str:
             return "\n\n".join([*kept, LEFT_OUT]) + "\n"
         kept.append(block)
     return "\n\n".join(kept) + "\n"
-
-
-def plain(text: object) -> str:
-    """`text` so that Markdown and HTML read nothing into it, on one line."""
-    flat = clean(str(text)).replace("\n", " ").replace("\t", " ")
-    for mark, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        flat = flat.replace(mark, entity)
-    for mark in "\\`*_{}[]()#+!|~@$":
-        flat = flat.replace(mark, "\\" + mark)
-    # Bare addresses and mentions would otherwise become links or calls.
-    return flat.replace("://", ":\u2060//").replace("\\@", "\\@\u2060")
-
-
-def code(text: str) -> str:
-    """`text` as a code block that it cannot leave."""
-    flat = clean(text)
-    fence = "```"
-    while fence in flat:
-        fence += "`"
-    return f"{fence}\n{flat}\n{fence}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; "" where there is no row. Cells are plain text."""
-    body = [f"| {' | '.join(plain(cell) for cell in row)} |" for row in rows]
-    if not body:
-        return ""
-    left = [f"... and {count(len(body) - ROWS, 'row')} more in the HTML page"] if len(body) > ROWS else []
-    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *body[:ROWS]]) + (
-        "\n\n" + left[0] if left else ""
-    )
 
 
 def _head(page: Page, brief: bool) -> Iterator[str]:
@@ -88,36 +57,6 @@ def _head(page: Page, brief: bool) -> Iterator[str]:
     if page.troubles:
         where = "in the HTML page" if brief else "below"
         yield f"{count(len(page.troubles), 'problem')} in the records, listed {where}."
-
-
-def _compared(comparison: Comparison | None) -> Iterator[str]:
-    """The three answers, then one table of everything that moved."""
-    if comparison is None:
-        return
-    yield "## Against the base"
-    for answer in comparison.answers:
-        lines = [f"- {plain(sentence)}" for sentence in answer.sentences[:FAILURES]]
-        rest = len(answer.sentences) - FAILURES
-        lines += [f"- ... and {count(rest, 'more', 'more')}"] if rest > 0 else []
-        yield "\n".join([f"**{plain(answer.question)}** {plain(answer.word)}", "", *lines]).rstrip()
-    for accepted in comparison.base.accepted[-1:]:
-        yield f"The base was accepted on {plain(accepted.when)}: {plain(accepted.reason)}"
-    yield table(
-        ["Kernel", "What", "Cases", "Base", "Head"],
-        [
-            [kernel.subject.name, m.what, cases if m.case else "all", m.before, m.after]
-            for kernel in comparison.kernels
-            for m, cases in grouped(kernel.moved)
-        ],
-    )
-    yield table(
-        ["Kernel", "Seconds, head over base", "95 % interval", "Verdicts"],
-        [
-            [k.subject.name, figure(k.time.ratio), f"{figure(k.time.low)} to {figure(k.time.high)}", k.time.cases]
-            for k in comparison.kernels
-            if k.time and k.time.clear
-        ],
-    )
 
 
 def _cell(cell: Cell | None) -> str:

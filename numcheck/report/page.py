@@ -67,9 +67,10 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     broken_on_purpose = faults.faults(records)
-    comparison = compare(base, of(records, chosen)) if base is not None else None
+    comparison = compare(base, of(records, chosen, found)) if base is not None else None
     uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
     said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
+    said = _with_base(said, comparison)
     shown = cards.cards(records, chosen, said.lines, views, comparison)
     return Page(
         when=chosen.last,
@@ -110,6 +111,16 @@ def _with_faults(said: summary.Summary, found: faults.Faults | None) -> summary.
         return replace(said, word="failed", headline="Did not hold", sentences=sentences)
     if alone:
         return replace(said, word="held", headline="Held", sentences=sentences)
+    return replace(said, sentences=sentences)
+
+
+def _with_base(said: summary.Summary, comparison: Comparison | None) -> summary.Summary:
+    """The first screen with what the comparison comes to: "Held" is said of both, as the exit code is of a run."""
+    if comparison is None:
+        return said
+    sentences = [*said.sentences, f"against the base it {comparison.verdict}"]
+    if said.word == "held" and not comparison.held:
+        return replace(said, word="failed", headline="Did not hold against the base", sentences=sentences)
     return replace(said, sentences=sentences)
 
 

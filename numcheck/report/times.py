@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from numcheck.compare import Compared
+from numcheck.compare import Compared, words
 from numcheck.record import Records, Row
 from numcheck.report import axes
 from numcheck.report.text import clean, figure, number, short
@@ -32,7 +32,7 @@ def against_base(compared: Compared | None) -> Iterator[Times]:
     if compared is None or compared.time is None:
         return
     t = compared.time
-    how = f"kernel seconds of {t.cases} shared Cases, not interleaved: a hint"
+    how = f"kernel seconds of {t.cases} shared Cases, a hint: {words.HINT}"
     yield _times("head / base", t.ratio, t.low, t.high, how, True)
 
 

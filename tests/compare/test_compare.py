@@ -14,7 +14,7 @@ import pytest
 from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text, within
 from numcheck.baseline.file import plain
 from numcheck.case import Case
-from numcheck.compare import Comparison, compare, grouped
+from numcheck.compare import Comparison, compare, told
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
 from numcheck.evidence import Evidence
@@ -184,8 +184,8 @@ def test_a_loosened_limit_is_a_loss_and_a_tightened_one_is_only_said(tmp_path: P
         return replace(v, gates=tuple(replace(g, limit=1.2) if g.kind == "ceiling" else g for g in v.gates))
 
     base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl", limits)
-    ((moved, cases),) = grouped(compare(base, head).kernels[0].limits)
-    assert (moved.what, moved.loss, cases) == ("limit of ceiling of out under accuracy", True, len(CASES))
+    (moved,) = told(compare(base, head).kernels[0].limits)
+    assert (moved.what, moved.loss, moved.cases) == ("limit of ceiling of out under accuracy", True, len(CASES))
     assert not any(moved.loss for moved in compare(head, base).kernels[0].limits)
 
 
@@ -226,6 +226,97 @@ def test_a_contract_line_that_promises_less_is_a_loss(tmp_path: Path, what: str,
     assert [(m.what, m.loss) for m in compare(head, base).kernels[0].contract] == [(what, False)]
 
 
+def test_a_promise_of_every_dtype_is_told_once(tmp_path: Path) -> None:
+    lines = {f"order ({dtype})": "out fixed, d_x any" for dtype in ("fp32", "bf16")}
+    base = records(tmp_path / "a.jsonl", contract={**lines, "roundings (fp32)": "none"})
+    now = {what: said.replace("fixed", "any") for what, said in lines.items()}
+    found = compare(base, records(tmp_path / "b.jsonl", contract={**now, "roundings (fp32)": "out bf16"}))
+    assert "  order (fp32, bf16): out fixed, now out any" in as_text(found).splitlines()
+    assert len(found.kernels[0].contract) == 3
+    assert found.answers[1].sentences[0] == "k on CPU: order (fp32, bf16): out fixed, now out any"
+
+
+def fails(v: Verdict, case: Case) -> Verdict:
+    """Both gates of `out` beyond their limits, and so its verdict."""
+    if v.law != "accuracy":
+        return v
+    outputs = {**v.outputs, "out": OutputVerdict(Status.FAIL, "beyond")}
+    return replace(v, outputs=outputs, gates=tuple(replace(g, value=9.0) for g in v.gates))
+
+
+def test_an_output_that_fell_is_told_by_its_verdict_and_then_by_its_gates_together(tmp_path: Path) -> None:
+    found = changed(tmp_path, fails)
+    assert found.answers[1].sentences == (
+        "k on CPU: accuracy, over all Cases: PASS, now FAIL",
+        "k on CPU: out under accuracy: PASS, now FAIL in 3 Cases",
+    )
+    lines = [line.split(" in {")[0].strip() for line in as_text(found).splitlines() if line.startswith("  ")]
+    assert lines[-3:] == [
+        "accuracy, over all Cases: PASS, now FAIL",
+        "out under accuracy: PASS, now FAIL",
+        "ceiling of out under accuracy (also band): 0.5 (at most 1), now 9 (at most 1)",
+    ]
+    assert '"D":31}' in as_text(found).splitlines()[-4], "the smallest Case stands for all"
+
+
+def test_what_fails_on_both_sides_is_no_fall_and_is_said(tmp_path: Path) -> None:
+    base, head = records(tmp_path / "a.jsonl", fails), records(tmp_path / "b.jsonl", fails)
+    found = compare(base, head)
+    assert found.held
+    assert found.answers[1].sentences == ("k on CPU: accuracy: FAIL, as on the base's side",)
+    assert found.verdict.endswith("1 claim did not hold on either side")
+    new = compare(replace(base, kernels={}), head)
+    assert not new.judged
+    both = replace(head, kernels={**head.kernels, **records(tmp_path / "c.jsonl", fails, spec="other").kernels})
+    assert compare(base, both).answers[1].sentences[-1] == "other on CPU, which the base does not have: accuracy FAIL"
+
+
+def test_draws_that_a_failure_cut_short_were_not_run(tmp_path: Path) -> None:
+    def run(name: str, cases: tuple[Case, ...], change: Change = lambda v, case: v) -> Baseline:
+        named, drawn = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.draws.jsonl"
+        records(named, change, laws=("accuracy",))
+        records(drawn, change, laws=("accuracy",), cases=cases, phase="draw")
+        return of(read([named, drawn]))
+
+    draws = tuple(Case.of(S=1, H=1, D=d, seed=d) for d in (7, 8, 9))
+    base = run("base", draws)
+    assert words(compare(base, run("same", draws)))[2] == "nothing"
+    cut = compare(base, run("cut", draws[:1], fails)).answers[2]
+    assert cut.sentences == (
+        "k on CPU under accuracy: 2 of 3 Cases that the base drew: after a failure nothing more is drawn",
+    )
+    # A profile that draws anew each time draws other Cases: their number says nothing.
+    assert words(compare(base, run("anew", (Case.of(S=2, H=1, D=5),))))[2] == "nothing"
+
+
+def test_the_page_says_held_of_the_run_and_of_the_comparison(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
+    page = parse(render_html(read(tmp_path / "b.jsonl"), base))
+    assert page.one("h1").text == "Did not hold against the base"
+    assert "against the base it does not hold: bits changed" in page.one("p", cls="lede").text
+    assert not page.all("header", cls="v-held")
+    same = parse(render_html(read(tmp_path / "a.jsonl"), base))
+    assert same.one("h1").text == "Held"
+    assert "against the base it held: no bits changed" in same.one("p", cls="lede").text
+    assert "1 kernel with no change seen in 3 Cases" in same.one("section", id="answers").text
+
+
+def test_markdown_has_a_replay_line_for_each_output_that_moved(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl", lambda v, case: fails(replace(v, hashes={**v.hashes, "d_x": "0" * 16}), case))
+    told = render_markdown(read(tmp_path / "b.jsonl"), base, brief=True)
+    lines = told.split("## Failures")[0].split("```")[1].strip().splitlines()
+    assert lines[::2] == [
+        "# k on CPU: other bits of d_x, the smallest Case",
+        "# k on CPU: out under accuracy: PASS, now FAIL",
+    ]
+    typed = [shlex.split(line) for line in lines[1::2]]
+    assert [(t[:2], t[-2], Case.from_json(json.loads(t[-1]))) for t in typed] == [
+        (["numcheck", "replay"], law, CASES[0]) for law in ("bitwise", "accuracy")
+    ]
+
+
 def test_more_memory_is_a_loss(tmp_path: Path) -> None:
     def more(v: Verdict, case: Case) -> Verdict:
         return replace(v, figures={"measured": 128, "formula": 128}) if v.law == "memory" else v
@@ -238,7 +329,9 @@ def test_named_cases_that_vanish_are_a_fall_and_drawn_ones_are_not(tmp_path: Pat
     assert words(changed(tmp_path, cases=CASES[:2])) == ["no", "yes", "something"]
     (tmp_path / "b.jsonl").unlink()
     drawn = records(tmp_path / "c.jsonl", phase="draw")
-    assert words(compare(drawn, records(tmp_path / "b.jsonl", cases=CASES[:2]))) == ["no", "no", "nothing"]
+    found = compare(drawn, records(tmp_path / "b.jsonl", cases=CASES[:2]))
+    assert words(found) == ["no", "no", "something"]
+    assert found.answers[2].sentences[0] == "k on CPU under bitwise: 1 of 3 Cases that the base drew"
 
 
 def test_a_law_that_judges_fewer_cases_is_a_fall_though_another_law_still_runs_them(tmp_path: Path) -> None:
@@ -253,8 +346,8 @@ def test_a_law_that_judges_fewer_cases_is_a_fall_though_another_law_still_runs_t
     found = compare(base, replace(head, kernels={key: replace(known, cases=cases)}))
     assert words(found)[1] == "yes"
     assert not found.held
-    ((moved, count),) = grouped(found.kernels[0].cases)
-    assert (moved.what, moved.before, moved.after, count) == ("accuracy of a named Case", "PASS", "not judged", 2)
+    (moved,) = told(found.kernels[0].cases)
+    assert (moved.what, moved.before, moved.after, moved.cases) == ("accuracy of a named Case", "PASS", "not judged", 2)
 
 
 def test_cases_that_the_base_does_not_have_are_said_where_nothing_changed(tmp_path: Path) -> None:

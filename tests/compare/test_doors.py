@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from numcheck.baseline import joined, load, of
 from numcheck.cli import main
 from numcheck.commands.at import _verdict
+from numcheck.commands.checkout import checkout, folder
 from numcheck.compare import compare
 from numcheck.plugin import State, _base
 from numcheck.plugin.settings import Settings
@@ -73,10 +77,38 @@ def test_a_baseline_is_what_it_was_where_the_disk_is_full(tmp_path: Path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with contextlib.suppress(OSError):
-        assert main(["accept", "a.jsonl", "--reason", "again"]) == 2
+    assert main(["accept", "a.jsonl", "--reason", "again"]) == 2
     assert (tmp_path / "numcheck-baseline.json").read_text() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "numcheck-baseline.json"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accept a.jsonl --reason why --baseline /dev/full",
+        "merge a.jsonl -o /dev/full",
+        "render a.jsonl -o /dev/full",
+        "compare a.jsonl a.jsonl -o /dev/full",
+    ],
+)
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    records(tmp_path / "a.jsonl")
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == f"numcheck {line.split()[0]}: /dev/full: No space left on device\n"
+
+
+def test_an_output_that_takes_nothing_is_not_held(tmp_path: Path) -> None:
+    """What was not printed was not said: neither a full disk nor a reader who left makes it exit code 0."""
+    records(tmp_path / "a.jsonl")
+    line = [sys.executable, "-m", "numcheck", "compare", "a.jsonl", "a.jsonl"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "numcheck compare: the output: No space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as left:
+        done = subprocess.run(line, stdout=left, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 def test_accept_wants_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,6 +311,45 @@ def test_run_at_a_revision_that_is_none(repository: Path, capsys: pytest.Capture
     assert "--at nowhere: no such revision" in capsys.readouterr().err
 
 
+HOLDS = """
+import sys
+from numcheck.commands.checkout import checkout, folder
+from numcheck.commands.child import ended, run
+with ended(), folder() as temporary, checkout("HEAD", temporary) as base:
+    print(base, flush=True)
+    run([sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"], cwd=base)
+"""
+
+
+def ended_by(number: signal.Signals) -> tuple[Path, int]:
+    """Where the checkout was and the exit code of a run that was sent this signal; its child must be gone."""
+    with subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        base, _ = itertools.islice(process.stdout, 2)
+        process.send_signal(number)
+        # Its child holds the pipe too, which ends with the last of them.
+        assert process.stdout.read() == ""
+        code = process.wait(20)
+    return Path(base.strip()), code
+
+
+def worktrees() -> int:
+    return subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout.count("\n")
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_checkout_does_not_outlive_its_run(capfd: pytest.CaptureFixture[str]) -> None:
+    base, code = ended_by(signal.SIGTERM)
+    assert (code, base.parent.exists(), worktrees()) == (128 + signal.SIGTERM, False, 1)
+    # Nothing can be removed by who is killed: the next run does it, and leaves alone what is in use.
+    base, _ = ended_by(signal.SIGKILL)
+    assert (base.exists(), worktrees()) == (True, 2)
+    with folder() as mine, checkout("HEAD", mine), folder() as other, checkout("HEAD", other):
+        assert (base.parent.exists(), worktrees()) == (False, 3)
+    assert worktrees() == 1
+    assert f"removing {base.parent}" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_run_at_is_not_content_where_pytest_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int
@@ -294,7 +365,7 @@ def test_run_at_is_not_content_where_pytest_is_not(
         return code if ends == "PASS" else 1
 
     monkeypatch.setattr("numcheck.commands.at._judge", judge)
-    monkeypatch.setattr("numcheck.commands.at._checkout", lambda rev, folder: contextlib.nullcontext(folder))
+    monkeypatch.setattr("numcheck.commands.at.checkout", lambda rev, folder: contextlib.nullcontext(folder))
     assert main(["run", "accuracy", "--at", "HEAD"]) == code
     said = capsys.readouterr().out
     assert "fixed: k" in said

@@ -14,7 +14,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load", "chance"),
-    ("oracles", "sample", "difference", "unspecified"),
+    ("oracles", "sample", "far", "difference", "unspecified"),
     ("interpreter", "flags", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
     ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
     ("distinct", "blocks", "figures", "residual", "judge", "stream", "pool", "fingerprint", "promise"),

@@ -87,6 +87,23 @@ def test_views_into_one_storage_stay_in_bounds():
     assert whole.sum() == 40
 
 
+def test_of_the_callers_own_tensors_nothing_is_read_beyond_their_elements():
+    """Margins around a drawn tensor are the judge's; a caller's tensor may end where its memory does."""
+    x, out = torch.ones(100)[40:60], torch.zeros(1)
+    for far, given, findings in ((19, (x,), 0), (20, (x,), 1), (-1, (x,), 1), (20, (), 0)):
+        with interpreter.session(given=given) as session:
+            small.wild[(1,)](x, out, far)
+        assert len(session.findings()) == findings, (far, given)
+
+
+def test_masked_off_lanes_hold_what_a_maximum_passes_over_and_what_it_does_not():
+    out = torch.zeros(8)
+    with interpreter.session():
+        small.double[(1,)](torch.ones(4), out, 4, BLOCK=8, SPILL=1)
+    assert out[:4].eq(2).all()
+    assert out[4:].isnan().sum() == out[4:].isinf().sum() == 2
+
+
 def test_overflow_is_checked_where_asked_for():
     x, out = torch.tensor([2**20], dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     with interpreter.session():
@@ -163,3 +180,11 @@ def test_a_lone_lane_that_is_off_holds_its_other_even_where_that_is_zero():
             small.one_lane_off[(1,)](THREE, torch.ones(1, dtype=torch.int8), out, OTHER=other)
         assert bool((out == 0).all()) == other
         assert bool(torch.isnan(out[0])) != other
+
+
+def test_a_lone_lane_that_is_off_holds_nan_in_one_program_and_infinity_in_the_next():
+    for programs, kind in ((1, torch.isnan), (2, torch.isinf)):
+        out = torch.ones(2)
+        with interpreter.session():
+            small.one_lane_off[(programs,)](THREE, torch.ones(1, dtype=torch.int8), out, OTHER=False)
+        assert bool(kind(out[0]))

@@ -8,6 +8,7 @@ import pytest
 from kernels.balance_loss import SPECS
 from kernels.balance_loss.faults import FAULTS
 from numcheck import Fault
+from numcheck.capability import Unavailable
 from numcheck.draw import cost, grid
 from numcheck.laws import LAWS
 from numcheck.profile import QUICK
@@ -19,6 +20,9 @@ LARGEST = 2**17
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.spec.name)
 def test_a_fault_is_caught_by_its_law(fault: Fault) -> None:
+    found = fault.spec.available("cpu")
+    if isinstance(found, Unavailable):
+        pytest.skip(f"UNAVAILABLE: {found.reason}")
     law = LAW[fault.law]
     tried = (*law.cases(fault.spec), *(grid(fault.spec, QUICK) if law.drawn else ()))
     cases = sorted((case for case in tried if case.elements <= LARGEST), key=cost)

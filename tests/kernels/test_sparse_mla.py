@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels.sparse_mla import EAGER, blocks, contracts, eager
-from kernels.sparse_mla.arguments import Limits, Sizes, forward_sizes, vjp_sizes
+from kernels.sparse_mla.arguments import forward_sizes
 from kernels.sparse_mla.faults import duplicates_counted_once
 from numcheck import Case, KernelSpec
 from numcheck.errors import WorkspaceExceeded
@@ -81,29 +81,9 @@ def test_wrong_arguments_are_refused_by_name(what: str) -> None:
     call = given(FULL)
     with pytest.raises(error, match=message):
         eager.vjp(**{**call, **change(call)})
-    if not {"out", "lse", "d_out", "d_kv_dtype"} & set(change(call)):
+    if not {"out", "lse", "d_out"} & set(change(call)):
         with pytest.raises(error, match=message):
             forward({**call, **change(call)})
-
-
-def sized(call: Mapping[str, Any], limits: Limits) -> Sizes:
-    return vjp_sizes(**{n: v for n, v in call.items() if n != "d_kv_dtype"}, limits=limits)
-
-
-def test_limits_of_one_kernel() -> None:
-    call = given(FULL)
-    assert sized(call, Limits(dims=((24, 16),), contiguous=False)) == (5, 9, 3, 24, 16, 7)
-    with pytest.raises(
-        ValueError, match="24 features and value_dim is 16, but this kernel takes 512 with value_dim 512"
-    ):
-        sized(call, Limits(dims=((512, 512), (576, 512))))
-    with pytest.raises(TypeError, match=r"q is torch\.bfloat16, but it must be one of torch\.float16"):
-        sized(call, Limits(dtypes=(torch.float16,)))
-    with pytest.raises(ValueError, match="on cpu, but this kernel runs on cuda"):
-        sized(call, Limits(device="cuda"))
-    strided = given(FULL.but(layout="strided"))
-    with pytest.raises(ValueError, match=r"call \.contiguous"):
-        sized(strided, Limits(contiguous=True))
 
 
 def test_nothing_is_required_that_a_problem_may_lack() -> None:

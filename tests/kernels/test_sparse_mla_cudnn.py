@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernels.sparse_mla import cudnn, cudnn_arguments, cudnn_fixed_point, cudnn_probe, cudnn_sliced, cudnn_stock
-from kernels.sparse_mla.arguments import Limits, Sizes
+from kernels.sparse_mla.arguments import Sizes
 from kernels.sparse_mla.cudnn_arguments import legal, sizes
 from kernels.sparse_mla.cudnn_contracts import most_listed, writers
 from kernels.sparse_mla.cudnn_probe import SLICED, SUBCLASSED, WRAPPER, Needed, package
@@ -153,8 +153,7 @@ def test_bad_arguments_raise_first(
 
 
 def on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Limits(cudnn_arguments.LIMITS.dtypes, cudnn_arguments.LIMITS.dims, contiguous=True)
-    monkeypatch.setattr(cudnn_arguments, "LIMITS", limits)
+    monkeypatch.setattr(cudnn_arguments, "DEVICE", "cpu")
 
 
 def test_one_head_and_an_odd_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

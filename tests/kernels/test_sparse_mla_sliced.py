@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels.sparse_mla import cudnn_arguments, cudnn_sliced, cudnn_workspace, eager
-from kernels.sparse_mla.arguments import Limits, Sizes
+from kernels.sparse_mla.arguments import Sizes
 from kernels.sparse_mla.cudnn_workspace import (
     ALIGNED_QUERIES,
     MULTIPROCESSORS,
@@ -22,9 +22,13 @@ from kernels.sparse_mla.cudnn_workspace import (
     sliced_scratch,
     slicing,
 )
+from numcheck.execute import execute
 from numcheck.laws import accuracy, bitwise
+from numcheck.laws.measured import saved_alone
+from numcheck.oracles import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.profile import QUICK
+from numcheck.sample import sample
 
 sums = pytest.importorskip("kernels.sparse_mla.cudnn_sliced_sums", reason="needs triton")
 interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="these run in Triton's interpreter")
@@ -116,6 +120,18 @@ def test_a_slice_a_cta_holds_and_one_that_tiles_of_heads_share_is_caught() -> No
     assert bitwise.judge(shared.spec, one_tile, QUICK).held, "with one tile of heads the maps are the same"
 
 
+@interpreted
+def test_the_map_of_slices_is_what_the_interpreter_measures() -> None:
+    """To what a slice holds, one CTA of a launch adds; under the shared map every tile of heads does."""
+    from kernels.sparse_mla import faults
+
+    shared = next(f for f in faults.FAULTS if f.spec.name.endswith("slices_shared_by_head_tiles"))
+    drawn = sample(sparse_mla, CASE)
+    for spec, ctas in ((faults.SLICED, 1), (shared.spec, CASE["H"])):
+        run = execute(spec, drawn, saved=saved_alone(spec, drawn), measure=True)
+        assert run.evidence.footprints["d_kv"].addends == 1 + ctas, spec.name
+
+
 class Front:
     """The CuTe kernels in torch, called as the compiled ones are; launches: the kind and CTAs of each."""
 
@@ -175,8 +191,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> Front:
         monkeypatch.setattr(sys.modules["kernels.sparse_mla"], name, module, raising=False)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    limits = Limits(cudnn_arguments.LIMITS.dtypes, cudnn_arguments.LIMITS.dims, contiguous=True)
-    monkeypatch.setattr(cudnn_arguments, "LIMITS", limits)
+    monkeypatch.setattr(cudnn_arguments, "DEVICE", "cpu")
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 0}))
     monkeypatch.setattr(cudnn_workspace, "MULTIPROCESSORS", 5)

@@ -13,6 +13,7 @@ from torch import Tensor
 from kernels.sparse_mla import SPECS, tiles, workspace
 from kernels.sparse_mla import triton_contracts as contracts
 from kernels.sparse_mla.arguments import Sizes
+from kernels.sparse_mla.cudnn_contracts import writers as cudnn_writers
 from numcheck import Case, KernelSpec, interpreter
 from numcheck.errors import NotDeterministic, WorkspaceExceeded
 from numcheck.execute import execute
@@ -231,11 +232,11 @@ def test_a_scale_too_fine_is_caught_and_the_second_pass_is_right(
 def test_where_every_proof_held_the_second_pass_adds_nothing(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     given = on_one_row(torch.float32)
     once = Passes(monkeypatch, second=False)
-    alone = call("fixed_point", given, bits=bits)["d_kv"]
+    alone = call("fixed_point", given, bits=bits, finer=0)["d_kv"]
     assert not once.flags[0][:-1].any()
     assert once.flags[0][-1] == -1
     monkeypatch.undo()
-    assert torch.equal(raw(alone), raw(call("fixed_point", given, bits=bits)["d_kv"]))
+    assert torch.equal(raw(alone), raw(call("fixed_point", given, bits=bits, finer=0)["d_kv"]))
     assert_right({"d_kv": alone}, given)
 
 
@@ -278,6 +279,19 @@ def test_the_ownership_map_is_what_the_interpreter_measures(case: Case) -> None:
         assert name not in footprints or (footprints[name].writers, footprints[name].atomic) == (claimed[name], False)
     for name, footprint in measured("forward", case, measure=True).evidence.footprints.items():
         assert name == "workspace" or footprint.writers == claimed[name]
+
+
+HEADS = (
+    named(4, 5, 65, 16, 16, 6, indices="duplicates", length="partial", d_kv="fp32", dtype="bf16"),
+    named(3, 4, 128, 16, 16, 3, indices="one_row", d_kv="fp32", dtype="fp16"),
+    named(2, 6, 3, 16, 16, 4, indices="holes", d_kv="fp32", dtype="bf16"),
+)
+
+
+@pytest.mark.parametrize("case", HEADS, ids=str)
+def test_cudnn_s_ownership_map_of_d_kv_is_what_its_twin_shows(case: Case) -> None:
+    """Both have a program (CTA) a query and 64 heads, which adds to a KV row once a slot that lists it."""
+    assert measured("atomic", case, measure=True).evidence.footprints["d_kv"].addends == cudnn_writers(case)["d_kv"]
 
 
 @pytest.mark.parametrize("name", TRITON)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 import kernels
 from numcheck import Case, CaseSpace, Contract, Input, KernelSpec, Oracle, Output, Relation
+from numcheck.capability import Unavailable
+from numcheck.errors import InvalidSpec
 from numcheck.execute import execute
 from numcheck.laws.invariance import INVARIANCE
 from numcheck.laws.scaling import scaled_inputs
@@ -267,3 +269,24 @@ def weighted(reduce: Callable[[Tensor], Tensor]) -> KernelSpec:
         vjp=lambda x, weight, *, d_out: {"d_x": d_out * weight, "d_weight": reduce(d_out * x)},
         contract=Contract(rounds={"out": "fp32", "d_x": "fp32"}, dtypes=("fp32",)),
     )
+
+
+def test_an_output_that_is_another_spec_s_has_its_bits() -> None:
+    def nudged(grads: Outputs, _: Tensor) -> Outputs:
+        return grads | {"d_x": grads["d_x"] * (1 + 2.0**-22)}
+
+    agrees = {"d_x": mhc("stock"), "d_post": mhc("stock")}
+    held = judge(mhc("variant", agrees=agrees))
+    assert held.status is Status.PASS
+    assert sum(gate.reason == "the same bits as stock gives" for gate in held.gates) == 2
+    found = judge(gradients(nudged, agrees=agrees))
+    assert failing(found) == {"d_x"}
+    assert "the same bits as stock gives" in found.outputs["d_x"].why
+    absent = mhc("absent", capability=lambda _: Unavailable("not here"))
+    assert judge(gradients(nudged, agrees={"d_x": absent})).status is Status.PASS, "nothing to be held against"
+
+
+def test_agreement_is_with_a_spec_of_the_same_problem_that_computes_the_output() -> None:
+    for other in (mhc("forward alone", vjp=None), "stock"):
+        with pytest.raises(InvalidSpec, match="d_x agrees with"):
+            mhc("variant", agrees={"d_x": other})

@@ -12,7 +12,7 @@ from numcheck import Case, KernelSpec, interpreter
 from numcheck.load import load
 from numcheck.order import Order
 from numcheck.repeat import Subject, compiled, dirty_memory, fresh_process, permuted, same_process, threads
-from numcheck.repeat_cuda import busy_device, graph_replay, moved
+from numcheck.repeat_cuda import busy_device, graph_replay, late_inputs, moved
 from numcheck.sample import sample
 from numcheck.verdict import flip_bound
 
@@ -133,7 +133,7 @@ def test_compiled_is_for_specs_that_claim_it() -> None:
     assert "interpreted kernel" in compiled(subject(ATOMIC.but(compiled=True))).rung.note
 
 
-@pytest.mark.parametrize("rung", [busy_device, moved, graph_replay])
+@pytest.mark.parametrize("rung", [busy_device, moved, graph_replay, lambda subject, _: late_inputs(subject)])
 def test_device_rungs_say_that_they_need_a_device(rung) -> None:
     step = rung(subject(TORCH), 2)
     assert step.rung.runs == 0

@@ -52,6 +52,12 @@ def test_two_kernels_of_one_name_are_refused(project: pytest.Pytester) -> None:
     assert "two kernels are called 'good'; rename one" in done.stderr.str()
 
 
+def test_a_name_that_no_kernel_has_is_answered_with_where_the_names_are(project: pytest.Pytester) -> None:
+    done = run(project, "--numcheck-specs", "kernels.py", "-k", "nosuchkernel")
+    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "-k 'nosuchkernel' matches no test: `numcheck list --specs kernels.py` names" in done.stdout.str()
+
+
 def test_misuse_is_said_once_with_workers_too(project: pytest.Pytester) -> None:
     done = run(project, "--numcheck-specs", "nowhere.py", "-n", "2", "--numcheck-device", "cpu")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

@@ -25,7 +25,7 @@ def parts(folder: Path) -> list[Path]:
 
 def test_every_case_is_announced_and_recorded(project: pytest.Pytester) -> None:
     project.makeconftest(LAWS)
-    run(project, *CI, "-m", "bitwise", "-k", "good or bad or absent", "--numcheck-report", "out/report.html")
+    done = run(project, *CI, "-m", "bitwise", "-k", "good or bad or absent", "--numcheck-report", "out/report.md")
     records = read(project.path / "out" / "all.jsonl")
     count = kinds(records)
     assert count["run"] == count["end"] == count["environment"] == count["certificate"] == count["unavailable"] == 1
@@ -35,7 +35,10 @@ def test_every_case_is_announced_and_recorded(project: pytest.Pytester) -> None:
     row = next(row for row in records.of("case") if row["spec"] == "bad" and row["status"] == "FAIL")
     assert row["specs"] == "kernels.py"
     assert row["gates"][0]["reason"] == "the reason of the limit"
-    assert "the reason of the limit" in (project.path / "out" / "report.html").read_text()
+    report = (project.path / "out" / "report.md").read_text()
+    assert "the reason of the limit" in report
+    (line,) = {line.strip().removeprefix("replay: ") for line in done.outlines if line.strip().startswith("replay: ")}
+    assert f"```\n{line}\n```" in report, "the console and the report tell one failure by one Case"
 
 
 def test_a_second_run_is_appended(project: pytest.Pytester) -> None:

@@ -125,3 +125,12 @@ def test_search_ignores_the_hosts_profile() -> None:
     finally:
         hypothesis.settings.register_profile("before", before)
         hypothesis.settings.load_profile("before")
+
+
+def test_a_strategy_is_short_in_words() -> None:
+    """Hypothesis writes it out for each test, and warns beyond 30 kB; the spec alone took 45 kB."""
+    from kernels import sparse_mla
+
+    for kernel in sparse_mla.SPECS:
+        assert len(repr(cases(kernel))) < 10_000
+        assert repr(kernel) == f"KernelSpec({kernel.name!r})"

@@ -82,6 +82,27 @@ def test_the_same_cases_on_every_run_where_derandomised_and_others_where_not() -
     assert asked(QUICK) != asked(QUICK)
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_kernels_of_one_oracle_are_tried_on_the_same_cases_whatever_they_answer(seed: int | None) -> None:
+    """Else an edit of what they share shows in one of them alone, and a changed kernel is tried on other Cases."""
+
+    def drawn(name: str, share: float, profile: Profile) -> list[Case]:
+        def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
+            gate = Gate("ceiling", "out", share / (1 + abs(case["D"] - 1500)), 1.0, "a fake")
+            return Verdict(spec.name, "accuracy", "a claim", {"out": OutputVerdict(Status.PASS)}, (gate,))
+
+        seen: list[Case] = []
+        kernel = spec(replace(SPACE, grid={"D": (1,)})).but(name=name)
+        explore(Law("accuracy", "a fake", judge), kernel, profile, lambda case, v, phase: seen.append(case), seed=seed)
+        return seen
+
+    more = replace(CI, examples=100)
+    assert drawn("fake.one", 1.0, more) == drawn("fake.two", 1e-3, more)
+    # Where draws are steered, what a kernel answers does choose them: the other answers are not too alike to tell.
+    steered = replace(more, derandomize=False)
+    assert drawn("fake.one", 1.0, steered) != drawn("fake.one", 0.0, steered)
+
+
 def test_the_seed_is_told_and_repeats_the_draws() -> None:
     outcome = run(profile=QUICK)
     first, second = Watch(where(never)), Watch(where(never))

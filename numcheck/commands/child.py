@@ -1,0 +1,69 @@
+"""Run a child process that does not outlive this one: not an error here, nor TERM, nor KILL."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+# What asks a process to end; Ctrl-C reaches a child by itself, and raises KeyboardInterrupt here.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+# Seconds for a child to end by itself once it is told to: a pytest closes its records and its workers in one.
+GRACE = 10.0
+# prctl(PR_SET_PDEATHSIG): Linux then sends the child this signal when its parent is gone, however it went.
+PARENT_DEATH = 1
+
+
+def run(command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> int:
+    """The exit code of `command`, run to its end. Whatever ends the wait for it ends it too."""
+    with ended(), subprocess.Popen(command, cwd=cwd, env=env, preexec_fn=_bound()) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+
+
+@contextmanager
+def ended() -> Iterator[None]:
+    """Inside, TERM and HUP raise SystemExit, so that what is open is closed and what is temporary is removed."""
+    # Handlers are the main thread's to set. Inside another `ended` they are set, and stay as they are.
+    outer = signal.getsignal(signal.SIGTERM) in (_raise, signal.SIG_IGN)
+    if outer or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[signal.Signals, Any] = {number: signal.signal(number, _raise) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    for ending in ENDING:
+        signal.signal(ending, signal.SIG_IGN)  # cleaning up is not to be cut short
+    raise SystemExit(128 + number)
+
+
+def _bound() -> Callable[[], None] | None:
+    """What a child calls before it becomes the command: its life is bound to this process's."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+
+    def bind() -> None:
+        libc.prctl(PARENT_DEATH, signal.SIGTERM)
+
+    return bind

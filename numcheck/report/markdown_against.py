@@ -1,0 +1,71 @@
+"""Base against head in Markdown: the three answers, what moved, and a line that judges each of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from numcheck.compare import Compared, Comparison, told, words
+from numcheck.compare.outputs import law_of
+from numcheck.compare.told import fallen
+from numcheck.harmless import one_line
+from numcheck.record import replay_line
+from numcheck.report.marks import code, plain, table
+from numcheck.report.text import count, figure
+
+# Sentences of an answer, and replay lines: the HTML page has the rest.
+SHOWN = 10
+
+
+def compared(comparison: Comparison | None) -> Iterator[str]:
+    """The three answers, then one table of everything that moved."""
+    if comparison is None:
+        return
+    yield "## Against the base"
+    for answer in comparison.answers:
+        lines = [f"- {plain(sentence)}" for sentence in answer.sentences[:SHOWN]]
+        rest = len(answer.sentences) - SHOWN
+        lines += [f"- ... and {count(rest, 'more', 'more')}"] if rest > 0 else []
+        yield "\n".join([f"**{plain(answer.question)}** {plain(answer.word)}", "", *lines]).rstrip()
+    for accepted in comparison.base.accepted[-1:]:
+        yield f"The base was accepted on {plain(accepted.when)}: {plain(accepted.reason)}"
+    yield table(
+        ["Kernel", "What", "Cases", "Base", "Head"],
+        [
+            [kernel.subject.name, t.what, t.cases if t.case else "all", t.before, t.after]
+            for kernel in comparison.kernels
+            for t in told(kernel.moved)
+        ],
+    )
+    yield _replays(comparison)
+    times = table(
+        ["Kernel", "Seconds, head over base", "95 % interval", "Cases"],
+        [
+            [k.subject.name, figure(k.time.ratio), f"{figure(k.time.low)} to {figure(k.time.high)}", k.time.cases]
+            for k in comparison.kernels
+            if k.time and k.time.clear
+        ],
+    )
+    yield times
+    if times:
+        yield f"A hint: {words.HINT}."
+
+
+def _replays(comparison: Comparison) -> str:
+    """Of each output that moved one Case, with the line that judges it again."""
+    lines = [line for kernel in comparison.kernels for line in _moved_cases(comparison, kernel)]
+    left = [f"# and {count(len(lines) // 2 - SHOWN, 'more', 'more')}"] if len(lines) > 2 * SHOWN else []
+    return code("\n".join([*lines[: 2 * SHOWN], *left])) if lines else ""
+
+
+def _moved_cases(comparison: Comparison, kernel: Compared) -> Iterator[str]:
+    """Pairs of lines: what moved, and the replay of a Case in which it did."""
+    name, (specs, spec) = kernel.subject.name, kernel.subject.kernel
+    then, now = (side.kernels[kernel.subject.key].cases for side in (comparison.base, comparison.head))
+    for bits in (b for b in kernel.bits if b.changed or b.unhashed):
+        case = (bits.changed or bits.unhashed)[0]
+        yield one_line(f"# {name}: {'other' if bits.changed else 'no'} bits of {bits.output}, the smallest Case")
+        yield one_line(replay_line(specs, spec, law_of(bits.output, then[case.key], now[case.key]), case))
+    for one in fallen(kernel.losses):
+        if one.case is not None:
+            yield one_line(f"# {name}: {one.what}: {one.before}, now {one.after}")
+            yield one_line(replay_line(specs, spec, one.law, one.case))

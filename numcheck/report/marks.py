@@ -1,0 +1,45 @@
+"""Marks of Markdown: plain text in which no reader, not GitHub either, finds a mark, link or mention; code; tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from numcheck.report.text import clean, count
+
+# Rows of a table: a comment is read, not searched; the HTML page has the rest.
+ROWS = 40
+# Leaves no mark and joins what is around it: an address or a mention with one in it is none.
+JOINER = "\u2060"
+# Bare addresses, mentions and numbers of issues become links and calls after all else was read, escaped or not.
+_LINKED = re.compile(r"www(?=\.)|:(?=//)|@|#|gh-(?=\d)", re.IGNORECASE)
+
+
+def plain(text: object) -> str:
+    """`text` so that Markdown and HTML read nothing into it, on one line."""
+    flat = clean(str(text)).replace("\n", " ").replace("\t", " ")
+    for mark, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        flat = flat.replace(mark, entity)
+    for mark in "\\`*_{}[]()#+!|~@$":
+        flat = flat.replace(mark, "\\" + mark)
+    return _LINKED.sub(lambda match: match.group() + JOINER, flat)
+
+
+def code(text: str) -> str:
+    """`text` as a code block that it cannot leave."""
+    flat = clean(text)
+    fence = "```"
+    while fence in flat:
+        fence += "`"
+    return f"{fence}\n{flat}\n{fence}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; "" where there is no row. Cells are plain text."""
+    body = [f"| {' | '.join(plain(cell) for cell in row)} |" for row in rows]
+    if not body:
+        return ""
+    left = [f"... and {count(len(body) - ROWS, 'row')} more in the HTML page"] if len(body) > ROWS else []
+    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *body[:ROWS]]) + (
+        "\n\n" + left[0] if left else ""
+    )
