@@ -18,9 +18,12 @@ HEADS, QUERIES, WARPS = 64, 64, 8
 
 
 def rounds(case: Case) -> Mapping[str, str | Rounding]:
-    """The policy of tensor cores. Its powers come from ex2.approx.ftz, which leaves zero below 2^-126."""
-    flushed = {"P.dS": Rounding("fp32", flush=True), "P.backward": Rounding("data", flush=True)}
-    return {**contracts.tensor_cores(case), **flushed}
+    """The policy of tensor cores, with powers that are zero below 2^-126.
+
+    P comes from ex2.approx.ftz. The sink's share is 1 / (1 + 2^x), which is zero where 2^x overflows.
+    """
+    power = Rounding("fp32", flush=True)
+    return {**contracts.tensor_cores(case), "P.dS": power, "P.backward": Rounding("data", flush=True), "p_sink": power}
 
 
 def sums(case: Case) -> Mapping[str, Sum]:

@@ -17,10 +17,10 @@ all of its columns, counts it, and keeps the largest b. Then sum |rint(c s)| < 2
 below 2^37, in whatever order: nothing can have wrapped. And each c s is off by at most 1/2: the proof asks that s A is
 at least 2^12 N for N additions (2^16 to 2^28), so that the N roundings together (sqrt(N / 12) units, where
 a sum of random signs has about s A / (3.5 sqrt(N))) stay some 2^12 below the result, against the 2^9 of P, dS and the
-result itself. Where either fails for a row, mass, count and peak give the scale with which it cannot fail, and a second
-pass adds everything again. The decision stays on the device: that pass is always launched, with no slots where the
-proof held, and takes 0.07 ms then. A row with a contribution that is not finite, or that FP32's powers of two cannot
-scale, comes back as NaN.
+result itself. In fp16, whose roundings are 2^12 below, it is 2^17 N. Where either fails for a row, mass, count and peak
+give the scale with which it cannot fail, and a second pass adds everything again. The decision stays on the device:
+that pass is always launched, with no slots where the proof held, and takes 0.07 ms then. A row with a contribution that
+is not finite, or that FP32's powers of two cannot scale, comes back as NaN.
 
 All sums in this are of integers, so the scales are order-free too.
 """
@@ -189,16 +189,19 @@ class _Call:
         size, grid = n.H * n.D_v, (-(-s.rows // k.ROWS.value),)
         given = self.topk_length if self.topk_length is not None else s.lengths
         has_length = self.topk_length is not None
+        fine = k.FINE_FP16 if self.q.dtype == torch.float16 else k.FINE
         k.sparse_mla_sample_peak[(sampled, -(-size // block))](self.d_out, largest, step * size, size, BLOCK=block)
         k.sparse_mla_sample_scales[(-(-max(s.rows, sampled) // k.ROWS.value),)](
             largest, scale, s.lengths, given, step, sampled, s.rows, n.topk, HAS_LENGTH=has_length
         )
         self._main(gradients["d_q"], s.lengths[:sampled], step, adds_only=True)
         k.sparse_mla_sample_totals[grid](mass, count, totals, s.rows)
-        k.sparse_mla_set_scales[grid](mass, count, peak, scale, totals, float(step), s.rows, EXACT=step == 1)
+        k.sparse_mla_set_scales[grid](
+            mass, count, peak, scale, totals, float(step), s.rows, EXACT=step == 1, FINE_BITS=fine
+        )
         s.started.zero_()
         self._main(gradients["d_q"], self.topk_length, 1, adds_only=False)
-        k.sparse_mla_prove_sums[grid](mass, count, peak, scale, retry, s.rows)
+        k.sparse_mla_prove_sums[grid](mass, count, peak, scale, retry, s.rows, FINE_BITS=fine)
         words = s.started.numel()
         k.sparse_mla_start_again[(-(-max(words, n.S_q) // (16 * k.ROWS.value)),)](
             retry, s.words, words, s.lengths, given, n.S_q, n.topk, HAS_LENGTH=has_length

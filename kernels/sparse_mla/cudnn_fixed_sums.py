@@ -20,8 +20,10 @@ UNIT, HALF = tl.constexpr(64), tl.constexpr(32)
 CHOSEN, PROVEN = tl.constexpr(30), tl.constexpr(2.0**31)
 # A single contribution may be converted up to here; see `cudnn_fixed_ptx.integers`.
 CONVERTED = tl.constexpr(2.0**30)
-# What the proof asks of a row that N additions made: sizes that sum to 2^12 N units, at least 2^16, at most 2^28.
-FINE, FEWEST, MOST = tl.constexpr(12), tl.constexpr(16), tl.constexpr(28)
+# What the proof asks of a row that N additions made: sizes that sum to 2^FINE N units, at least 2^16, at most 2^28.
+# bf16's roundings hide what is 2^12 below a result; fp16's are 2^-3 of those, and two bits more keep its flips few.
+FINE, FINE_FP16 = 12, 17
+FEWEST, MOST = tl.constexpr(16), tl.constexpr(28)
 # FP32's normal powers of two.
 LOWEST, HIGHEST = tl.constexpr(-126), tl.constexpr(126)
 # Bits above the largest |d_out| of the sample at which the sample's own unit lies.
@@ -45,9 +47,9 @@ def bound_of(mass, count, peak, scale):
 
 
 @triton.jit
-def least_units(count):
+def least_units(count, fine: tl.constexpr):
     """The exponent of the fewest units that a row of `count` additions has to be worth."""
-    return tl.minimum(tl.maximum(exponent_above(count.to(tl.float64)) + FINE, FEWEST), MOST)
+    return tl.minimum(tl.maximum(exponent_above(count.to(tl.float64)) + fine, FEWEST), MOST)
 
 
 @triton.jit
@@ -86,7 +88,9 @@ def sparse_mla_sample_totals(mass, count, totals, entries):
 
 
 @triton.jit
-def sparse_mla_set_scales(mass, count, peak, scale, totals, rate, entries, EXACT: tl.constexpr):
+def sparse_mla_set_scales(
+    mass, count, peak, scale, totals, rate, entries, EXACT: tl.constexpr, FINE_BITS: tl.constexpr
+):
     """From the sample: each row's scale. EXACT: the sample was everything, so that nothing is guessed."""
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     row = r < entries
@@ -102,13 +106,13 @@ def sparse_mla_set_scales(mass, count, peak, scale, totals, rate, entries, EXACT
         everywhere = everywhere / UNIT / old.to(tl.float64)
         additions = (counts.to(tl.float64) + 1.0) * rate
         bound = (bound + 4.0 * everywhere) / (counts.to(tl.float64) + 4.0) * additions
-        target = (least_units(additions) + CHOSEN + 2) // 2
+        target = (least_units(additions, FINE_BITS) + CHOSEN + 2) // 2
     exponent = tl.where(bound > 0.0, target - exponent_above(bound), HIGHEST)
     tl.store(scale + r, power_of_two(exponent), mask=row)
 
 
 @triton.jit
-def sparse_mla_prove_sums(mass, count, peak, scale, retry, entries):
+def sparse_mla_prove_sums(mass, count, peak, scale, retry, entries, FINE_BITS: tl.constexpr):
     """retry: 1 where a row's sum could have left the range, or was too coarse; such a row gets a scale that serves."""
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     row = r < entries
@@ -119,7 +123,7 @@ def sparse_mla_prove_sums(mass, count, peak, scale, retry, entries):
     bound = bound_of(masses, counts, peaks, old)
     size = peaks.to(tl.float32, bitcast=True).to(tl.float64) * old.to(tl.float64)
     held = (masses.to(tl.float64) < PROVEN * UNIT) & (size < CONVERTED)
-    fine = exponent_above(bound * old.to(tl.float64)) > least_units(counts.to(tl.float64))
+    fine = exponent_above(bound * old.to(tl.float64)) > least_units(counts.to(tl.float64), FINE_BITS)
     exponent = CHOSEN - exponent_above(bound)
     finite = peaks < INFINITY_BITS
     # A row already at the finest scale that FP32 has gains nothing from another pass.

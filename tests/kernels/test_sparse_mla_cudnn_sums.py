@@ -64,12 +64,12 @@ class Scatter:
         totals = torch.zeros(2, dtype=torch.int64)
         mass, count, peak, scale = self.four
         sums.sparse_mla_sample_totals[(1,)](mass, count, totals, ROWS)
-        sums.sparse_mla_set_scales[(1,)](mass, count, peak, scale, totals, rate, ROWS, EXACT=exact)
+        sums.sparse_mla_set_scales[(1,)](mass, count, peak, scale, totals, rate, ROWS, EXACT=exact, FINE_BITS=sums.FINE)
         self.started.zero_()
 
-    def prove(self) -> bool:
+    def prove(self, fine: int = sums.FINE) -> bool:
         self.retry.zero_()
-        sums.sparse_mla_prove_sums[(1,)](*self.four, self.retry, ROWS)
+        sums.sparse_mla_prove_sums[(1,)](*self.four, self.retry, ROWS, FINE_BITS=fine)
         return not bool(self.retry[0])
 
     def d_kv(self) -> Tensor:
@@ -129,6 +129,15 @@ def test_a_sum_that_left_the_range_or_is_too_coarse_is_caught_and_put_right(unit
     one.add(torch.arange(len(one.c)))
     assert one.prove(), "the second pass's scale is one with which it cannot fail"
     assert_within_units(one, one.d_kv())
+
+
+def test_what_serves_bf16_may_be_too_coarse_for_fp16() -> None:
+    """A row's sizes, of some six additions, sum to about 2^20 units: more than 2^16, fewer than 2^17 an addition."""
+    one = scatter()
+    one.four[3].fill_(2.0**16)
+    one.add(torch.arange(len(one.c)))
+    assert one.prove(sums.FINE)
+    assert not one.prove(sums.FINE_FP16)
 
 
 def start(one: Scatter, queries: int) -> Tensor:
