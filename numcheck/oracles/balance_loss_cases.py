@@ -178,7 +178,13 @@ def _edges(given: bool) -> tuple[Case, ...]:
     own = (
         (_case(5, 9, 2, map="empty"), _case(5, 9, 2, map="all"), _case(5, 9, 2, map="ragged", padding="some"))
         if given
-        else (_case(5, 9, 9), _case(6, 12, 3, rows="ties"), _case(4, 9, 3, regime="ones"))
+        else (
+            _case(5, 9, 9),
+            _case(6, 12, 3, rows="ties"),
+            _case(4, 9, 3, regime="ones"),
+            # Scores below zero among the chosen, where a tile has room for more experts than there are.
+            _case(5, 9, 9, rows="signed", regime="normal"),
+        )
     )
     return (
         _case(0, 9, 2),
@@ -193,6 +199,8 @@ def _edges(given: bool) -> tuple[Case, ...]:
         _case(5, 9, 2, rows="mixed", padding="all"),
         _case(7, 9, 2, rows="mixed", coefficient=0.0, denominator=3.75),
         *own,
+        # Whole 16-byte lines of experts in any dtype, where addresses do not follow each other.
+        _case(3, 32, 2, layout="strided"),
         # More tokens an expert than bf16 counts to, 256.
         _case(2049, 3, 2, padding="some"),
         _case(33, 129, 8, rows="signed", regime="normal"),
