@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from numcheck.ulp import INTEGERS
 
 # Bytes beyond which a storage is mostly reserved and never touched, so that of its tensor the elements alone are kept.
-MOST = 2**32
+MOST = 2**30
 
 
 @dataclass(frozen=True)

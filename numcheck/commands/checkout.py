@@ -21,7 +21,7 @@ PREFIX, BASE, LOCK = "numcheck-at-", "base", "lock"
 def folder() -> Iterator[Path]:
     """A temporary folder, locked as long as this process lives: a lock that is free says that its owner was killed."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
-        file = os.open(Path(name) / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        file = os.open(Path(name) / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield Path(name)
