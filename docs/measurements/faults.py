@@ -73,6 +73,9 @@ def counted(row: Row, known: Sequence[Reason]) -> str:
     if status in ("ABSENT", "KILLED"):
         return "no build" if status == "ABSENT" else "killed"
     reason = next((r for r in known if r.concerns(row["fault"], row["spec"])), None)
+    if status == "REFUTED":
+        # A reason stood against it that a law has contradicted since: struck by now, or still to be struck.
+        return "killed" if reason is None else "survived"
     if reason is not None:
         return "proven" if reason.proves else "explained"
     return "put off" if status == "DEFERRED" else "survived"
