@@ -28,7 +28,7 @@ from numcheck.reading.addends import Addends, Scattered, chained, thinned
 from numcheck.reading.pieces import Pieces
 from numcheck.reading.slices import rows_that_fit, sliced
 from numcheck.reading.walk import walk
-from numcheck.sample import Sample
+from numcheck.sample import Sample, in_layout
 from numcheck.spec import KernelSpec
 from numcheck.ulp import cast, round_to
 
@@ -118,12 +118,16 @@ class Recorded:
     terms: Terms
 
     def saved(self, spec: KernelSpec, drawn: Sample) -> dict[str, Tensor] | None:
-        """Saved outputs for a spec without a forward: the truth rounded once. None where its own forward makes them."""
+        """Saved outputs for a spec without a forward: the truth rounded once, in the Case's layout.
+
+        None where its own forward makes them.
+        """
         if spec.forward is not None or not spec.oracle.saved:
             return None
         dtypes = {name: spec.oracle.result(name).dtype_for(drawn.case) for name in spec.oracle.saved_for(drawn.case)}
-        device = next(iter(drawn.inputs.values())).device
-        return {name: cast(self.truth[name], dtype).to(device) for name, dtype in dtypes.items()}
+        device = str(next(iter(drawn.inputs.values())).device)
+        rounded = {name: cast(self.truth[name], dtype) for name, dtype in dtypes.items()}
+        return {name: in_layout(tensor, drawn.case, device) for name, tensor in rounded.items()}
 
 
 def record(spec: KernelSpec, drawn: Sample) -> Recorded:

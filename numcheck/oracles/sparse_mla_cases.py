@@ -229,8 +229,8 @@ _EDGES = (
     # More heads than a block of 16 has, and than a tile of 32.
     named(2, 3, 17, 16, 8, 3, indices="duplicates", sink="finite", d_kv="fp32"),
     named(2, 3, 33, 24, 16, 3, indices="holes", sink="finite", dtype="bf16"),
-    # More features than a tile of 64, and a value that ends with it.
-    named(2, 3, 2, 72, 64, 3, indices="holes", sink="finite", length="partial"),
+    # More KV rows and more features than a tile of 64, and a value that ends with one.
+    named(2, 66, 2, 72, 64, 65, indices="out_of_range", sink="finite", length="partial", seed=4),
     # Every logit far below zero, beside holes: exp of a hole's score, which is 0, would be infinite there.
     named(2, 4, 1, 3, 3, 4, indices="holes", logits=64, sink="none", regime="normal"),
     # The widest features: 16 heads and 64 slots of 1024 + 128 of them are 212 KiB of shared memory to the byte, which

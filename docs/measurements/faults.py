@@ -1,0 +1,96 @@
+"""Print faults.txt from faults.jsonl.gz: how many source mutants of each kernel the laws kill, and what is left.
+
+python docs/measurements/faults.py > docs/measurements/faults.txt
+
+Reasons are read beside the sources as they are now: one that was written after a row was taken explains that row too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+
+from numcheck.reasons import NAME, Reason, reasons  # noqa: E402
+from numcheck.report.text import short  # noqa: E402
+
+Row = Mapping[str, Any]
+# How a row counts: see `counted`.
+COUNTS = ("no build", "killed", "proven", "explained", "survived", "put off")
+
+HEAD = """Declared faults and source mutants of the shipped kernels, all on one tree, in Triton's interpreter on a CPU of 32 cores
+(Intel Xeon; Python 3.12, torch 2.11, Triton 3.6). Rows: faults.jsonl.gz beside this; printed by faults.py.
+
+Declared: numcheck faults --declared --workers 2 on two of the cores. The usual test beside them: one shape, normal values
+and allclose(rtol=1e-2, atol=1e-2). UNAVAILABLE: what only a GPU shows.
+
+Mutants: numcheck faults --mutants -k KERNEL, in parts, Cases that killed a mutant before going first. no build: in a branch
+that this kernel's Cases never build; of all: killed, of the others. proven: a written reason beside the source proves that
+it is no mistake; of not proven: killed, of the others. explained: a reason says what would be needed to kill it. survived:
+no Case of the mutants' list kills it, and nobody has said why. put off: 4 to 20 seconds of Cases did not kill it, and the
+rest was not tried. What is explained, survived or was put off counts as not killed in both shares.
+"""
+
+
+def main() -> None:
+    with gzip.open(HERE / "faults.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    known = reasons(str(path / NAME) for path in sorted((ROOT / "kernels").iterdir()) if path.is_dir())
+    known += reasons([str(ROOT / "kernels" / NAME)])
+    print(HEAD)
+    print("\n".join(table([row for row in rows if row["made"] == "mutant"], known)))
+    print()
+    print("\n".join(declared([row for row in rows if row["made"] == "declared"])))
+
+
+def table(rows: Sequence[Row], known: Sequence[Reason]) -> Iterator[str]:
+    """One line a kernel, and the sum."""
+    width = max(len(row["spec"]) for row in rows)
+    heads = ["mutants", *COUNTS, "of all", "of not proven", "allclose catches"]
+    yield f"{'kernel':<{width}}  " + "  ".join(heads)
+    for name in [*dict.fromkeys(row["spec"] for row in rows), "all"]:
+        own = [row for row in rows if name in (row["spec"], "all")]
+        counts = Counter(counted(row, known) for row in own)
+        built = len(own) - counts["no build"]
+        asked = [row["usual"] for row in own if row.get("usual") is not None]
+        killed = counts["killed"]
+        shares = [f"{100 * killed / built:.1f}%", f"{100 * killed / max(1, built - counts['proven']):.1f}%"]
+        cells = [str(len(own)), *(str(counts[c]) for c in COUNTS), *shares, f"{sum(asked)} of {len(asked)}"]
+        yield f"{name:<{width}}  " + "  ".join(f"{c:>{len(h)}}" for c, h in zip(cells, heads, strict=True))
+
+
+def counted(row: Row, known: Sequence[Reason]) -> str:
+    """Which of COUNTS a row of a mutant is."""
+    status = row["status"]
+    if status in ("ABSENT", "KILLED"):
+        return "no build" if status == "ABSENT" else "killed"
+    reason = next((r for r in known if r.concerns(row["fault"], row["spec"])), None)
+    if reason is not None:
+        return "proven" if reason.proves else "explained"
+    return "put off" if status == "DEFERRED" else "survived"
+
+
+def declared(rows: Sequence[Row]) -> Iterator[str]:
+    """One line a declared fault: the law that caught it, whether the usual test does, and the Case."""
+    width = max(len(row["fault"]) for row in rows)
+    yield f"{'declared fault':<{width}}  {'caught by':<12}  {'allclose':<8}  {'s':>5}  Case"
+    for row in rows:
+        usual = "" if row.get("usual") is None else "catches" if row["usual"] else "passes"
+        case = short(row["case"]) if row.get("case") else row["why"]
+        law = row["law"] if row["status"] == "KILLED" else row["status"]
+        yield f"{row['fault']:<{width}}  {law:<12}  {usual:<8}  {row['seconds']:5.1f}  {case}"
+    dead = sum(row["status"] == "KILLED" for row in rows)
+    yield ""
+    yield f"{dead} of {len(rows)} declared faults caught by the law that they name"
+
+
+if __name__ == "__main__":
+    main()
