@@ -1,7 +1,8 @@
 """Crew: processes that score suspects side by side, told what to do and answering in lines of JSON.
 
 Each worker makes the same list of suspects for itself and is sent numbers from it, a batch at a time. One that dies
-leaves behind which Case of which suspect it was judging: that suspect is killed, and another worker goes on.
+leaves behind which Case of which suspect it was judging: that suspect is killed, and another worker goes on. One whose
+judging itself raises has found a fault of numcheck's, which kills nothing and ends all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import queue
 import subprocess
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -25,7 +27,7 @@ Row = dict[str, Any]
 
 
 class WorkerLost(NumcheckError, RuntimeError):
-    """A worker that ended before it had scored anything, so that another would end the same way."""
+    """A worker that ended before it had scored anything, or whose judging raised: another would end the same way."""
 
 
 def batches(suspects: Sequence[Suspect]) -> list[list[int]]:
@@ -65,7 +67,13 @@ def serve(suspects: Sequence[Suspect], scorer: Scorer, asked: TextIO, told: Text
         for number in json.loads(line):
             scorer.at = lambda law, case, number=number: tell(at=number, law=law, case=case.to_json())  # type: ignore[misc]
             tell(at=number)
-            tell(score=number, row=scorer.score(suspects[number]).to_json())
+            try:
+                tell(score=number, row=scorer.score(suspects[number]).to_json())
+            except Exception:
+                # What a device in error raises is the suspect's doing, and the process ends by it.
+                if alive():
+                    tell(broke=traceback.format_exc())
+                raise
             if not alive():
                 return
         tell(done=True)
@@ -91,7 +99,7 @@ class _Worker:
 def score_apart(suspects: Sequence[Suspect], command: Sequence[str], workers: int) -> Iterator[Row]:
     """Score all in `workers` processes that `command` starts; each row as it comes.
 
-    Raises WorkerLost where a process ends without having been able to score anything.
+    Raises WorkerLost where a process ends without having been able to score anything, or where its judging raises.
     """
     waiting = batches(suspects)
     rows: queue.Queue[Row | BaseException | None] = queue.Queue()
@@ -141,6 +149,11 @@ def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect]) -> 
             yield said["row"]
         elif "at" in said:
             worker.at = said
+        elif "broke" in said:
+            name = suspects[worker.at["at"]].id
+            raise WorkerLost(
+                f"numcheck itself failed at {name}, which is neither killed nor survived:\n{said['broke']}"
+            )
         elif "done" in said:
             return
     code = worker.process.wait()

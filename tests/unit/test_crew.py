@@ -69,6 +69,37 @@ def test_a_worker_that_cannot_start_is_an_error_and_no_endless_loop() -> None:
         list(score_apart(suspects(3), worker(0, at_once=True), 2))
 
 
+class Raises:
+    """A scorer with a fault of its own."""
+
+    def __init__(self) -> None:
+        self.killers: dict[str, object] = {}
+
+    def score(self, suspect: Suspect) -> Score:
+        raise RuntimeError("a fault of the judge")
+
+
+def test_a_judge_that_raises_says_so() -> None:
+    told = io.StringIO()
+    with pytest.raises(RuntimeError, match="a fault of the judge"):
+        serve(suspects(1), Raises(), io.StringIO("[0]\n"), told, lambda: True)  # type: ignore[arg-type]
+    assert "a fault of the judge" in json.loads(told.getvalue().splitlines()[-1])["broke"]
+
+
+def test_what_a_device_in_error_raises_ends_the_process_and_says_nothing_of_the_judge() -> None:
+    told = io.StringIO()
+    with pytest.raises(RuntimeError, match="a fault of the judge"):
+        serve(suspects(1), Raises(), io.StringIO("[0]\n"), told, lambda: False)  # type: ignore[arg-type]
+    assert [json.loads(line) for line in told.getvalue().splitlines()] == [{"at": 0}]
+
+
+def test_a_fault_of_the_judge_kills_nothing() -> None:
+    raising = worker(3).copy()
+    raising[2] = raising[2].replace("os._exit(7)", 'print(json.dumps({"broke": "Traceback: a fault"}), flush=True)')
+    with pytest.raises(WorkerLost, match=r"numcheck itself failed at f3.*\n.*a fault"):
+        list(score_apart(suspects(8), raising, 1))
+
+
 def test_a_worker_tells_where_it_is_before_it_judges() -> None:
     class Fake:
         def __init__(self) -> None:
