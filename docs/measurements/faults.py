@@ -26,18 +26,21 @@ Row = Mapping[str, Any]
 # How a row counts: see `counted`.
 COUNTS = ("no build", "killed", "proven", "explained", "survived", "put off")
 
-HEAD = """Declared faults and source mutants of the shipped kernels, all on one tree, in Triton's interpreter on a CPU
-of 32 cores (Intel Xeon; Python 3.12, torch 2.11, Triton 3.6). Rows: faults.jsonl.gz beside this; printed by faults.py.
+HEAD = """\
+Declared faults and source mutants of the shipped kernels, all on one tree, in Triton's interpreter on a CPU of
+32 cores (Intel Xeon; Python 3.12, torch 2.11, Triton 3.6). Some mutants of sparse MLA that the run had put off
+were put to more Cases on one of 2 cores (Python 3.11, torch 2.13, Triton 3.9). Rows: faults.jsonl.gz beside
+this; printed by faults.py.
 
-Declared: numcheck faults --declared --workers 2 on two of the cores. The usual test beside them: one shape, normal
-values and allclose(rtol=1e-2, atol=1e-2). UNAVAILABLE: what only a GPU shows.
+Declared: numcheck faults --declared --workers 2 on two of the cores. The usual test beside them: one shape,
+normal values and allclose(rtol=1e-2, atol=1e-2). UNAVAILABLE: what only a GPU shows.
 
-Mutants: numcheck faults --mutants -k KERNEL, in parts, Cases that killed a mutant before going first. no build: in a
-branch that this kernel's Cases never build; of all: killed, of the others. proven: a written reason beside the source
-proves that it is no mistake; of not proven: killed, of the others. explained: a reason says what would be needed to
-kill it. survived: no Case of the mutants' list kills it, and nobody has said why. put off: 4 to 20 seconds of Cases
-did not kill it, and the rest was not tried. What is explained, survived or was put off counts as not killed in both
-shares.
+Mutants: numcheck faults --mutants -k KERNEL, in parts, Cases that killed a mutant before going first. no build:
+in a branch that this kernel's Cases never build; of all: killed, of the others. proven: a written reason beside
+the source proves that it is no mistake; of not proven: killed, of the others. explained: a reason says what
+would be needed to kill it. survived: no Case of the mutants' list kills it, and nobody has said why. put off: 4
+to 20 seconds of Cases did not kill it, and the rest was not tried. What is explained, survived or was put off
+counts as not killed in both shares.
 """
 
 
