@@ -29,9 +29,9 @@ COUNTS = ("no build", "killed", "proven", "explained", "survived", "put off")
 HEAD = """\
 Declared faults and source mutants of the shipped kernels, all with the same laws and sources (each row has
 their hashes), in Triton's interpreter on a CPU of 32 cores (Intel Xeon; Python 3.12, torch 2.11, Triton 3.6).
-Some mutants of sparse MLA that the run had put off were put to the Cases that were likeliest to show them on one
-of 2 cores, a commit later (Python 3.11, torch 2.13, Triton 3.9). Rows: faults.jsonl.gz beside this; printed by
-faults.py.
+Some mutants of sparse MLA and of grouped kernels that the run had put off were put to the Cases likeliest to
+show them on one of 2 cores, a commit later (Python 3.11, torch 2.13, Triton 3.9). Rows: faults.jsonl.gz beside
+this; printed by faults.py.
 
 Declared: numcheck faults --declared --workers 2 on two of the cores. The usual test beside them: one shape,
 normal values and allclose(rtol=1e-2, atol=1e-2). UNAVAILABLE: what only a GPU shows.
