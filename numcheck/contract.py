@@ -59,6 +59,7 @@ class Sum:
     there, and added at once (tensor cores; rounding "any" holds for those that truncate, and for FP32 units instead).
     dot: precision of a matrix product's inputs; "tf32" rounds FP32 inputs to 10 explicit bits.
     split: each of the oracle's terms arrives in so many shares (one a block of heads, say), each an add.
+    flush: an add takes a term, and leaves a sum, below `dtype`'s normal range as zero, as FP32 atomics on a GPU do.
     """
 
     dtype: str = "fp32"
@@ -69,6 +70,7 @@ class Sum:
     dot: Literal["ieee", "tf32"] = "ieee"
     split: int = 1
     aligned: int = 0
+    flush: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

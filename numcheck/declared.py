@@ -53,6 +53,7 @@ def _sum(how: Sum) -> str:
     parts += [f"rounding {how.rounding}"] if how.rounding != "nearest" else []
     parts += [f"{how.split} shares a term"] if how.split > 1 else []
     parts += [f"{how.aligned} terms aligned and cut"] if how.aligned else []
+    parts += ["flushed below the normal range"] if how.flush else []
     parts += [] if how.products else ["exact products"]
     parts += [how.dot] if how.dot != "ieee" else []
     return " ".join(parts)

@@ -49,6 +49,11 @@ def sums_on_tensor_cores(blocks: int) -> Mapping[str, Sum]:
     return {"": PRODUCTS, "d_kv": row, **dict.fromkeys(DOTS, TENSOR_CORES)}
 
 
+def by_atomics(sums: Mapping[str, Sum], *totals: str) -> Mapping[str, Sum]:
+    """`sums` where FP32 atomics on global memory make these totals: they flush addends and sums (PTX ISA, red.f32)."""
+    return {**sums, **{name: replace(sums.get(name, sums[""]), flush=True) for name in totals}}
+
+
 def eager_workspace(case: Case) -> int:
     """Bytes of temporaries of `eager`."""
     n = Sizes(*(case[name] for name in Sizes._fields))

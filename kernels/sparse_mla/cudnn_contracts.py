@@ -31,6 +31,16 @@ def sums(case: Case) -> Mapping[str, Sum]:
     return contracts.sums_on_tensor_cores(-(-case["H"] // HEADS))
 
 
+def stock_sums(case: Case) -> Mapping[str, Sum]:
+    """The same, d_kv and d_sink by float atomics."""
+    return contracts.by_atomics(sums(case), "d_kv", "d_sink")
+
+
+def sliced_sums(case: Case) -> Mapping[str, Sum]:
+    """The same, slices of d_kv by float atomics."""
+    return contracts.by_atomics(sums(case), "d_kv")
+
+
 def writers(case: Case) -> Mapping[str, int]:
     """The most additions to one address: one a listing slot and head tile for d_kv, one a warp for d_sink."""
     tiles = -(-case["H"] // HEADS)
@@ -48,7 +58,7 @@ def most_listed(case: Case) -> int:
 
 STOCK = Contract(
     rounds=rounds,
-    accumulate=sums,
+    accumulate=stock_sums,
     order={"d_q": "single", "d_kv": "any", "d_sink": "any"},
     dtypes=DTYPES,
     legal=legal,
@@ -57,6 +67,9 @@ STOCK = Contract(
 )
 
 FIXED_POINT = replace(
-    STOCK, order={"d_q": "single", "d_kv": "fixed", "d_sink": "fixed"}, workspace=fixed_point_workspace
+    STOCK,
+    accumulate=sums,
+    order={"d_q": "single", "d_kv": "fixed", "d_sink": "fixed"},
+    workspace=fixed_point_workspace,
 )
-SLICED = replace(FIXED_POINT, workspace=sliced_workspace)
+SLICED = replace(FIXED_POINT, accumulate=sliced_sums, workspace=sliced_workspace)

@@ -29,6 +29,11 @@ def sums(case: Case) -> Mapping[str, Sum]:
     return every if case.dtype != "fp32" else {name: how for name, how in every.items() if name not in contracts.DOTS}
 
 
+def atomic_sums(case: Case) -> Mapping[str, Sum]:
+    """The same, d_kv by float atomics."""
+    return contracts.by_atomics(sums(case), "d_kv")
+
+
 def legal(case: Case) -> str | None:
     """Why the kernels refuse a Case, or None."""
     try:
@@ -102,6 +107,6 @@ FORWARD = Contract(
     legal=legal,
     refuses=True,
 )
-ATOMIC = replace(FORWARD, order=_order("any"), workspace=atomic_workspace)
+ATOMIC = replace(FORWARD, accumulate=atomic_sums, order=_order("any"), workspace=atomic_workspace)
 ORDERED = replace(FORWARD, workspace=ordered_workspace)
 FIXED_POINT = replace(FORWARD, workspace=fixed_point_workspace)

@@ -232,7 +232,8 @@ class Radius(Declared):
         return self._grown(name, value, radius, size, count, unit)
 
     def _grown(self, name: str, value: Tensor, radius: Tensor, size: Tensor, count: Tensor, unit: float) -> Ball:
-        grown = growths(self.policy.sum_of(name), count)
+        how = self.policy.sum_of(name)
+        grown = growths(how, count)
         # In place where that can be, since sums may be as large as memory allows; an expanded zero cannot.
         radius = radius.clone() if 0 in radius.stride() else radius
         if bool(torch.isfinite(grown).all()):
@@ -241,6 +242,9 @@ class Radius(Declared):
             # No growth, however large, makes anything of terms that are all zero.
             radius += torch.where(size > 0, grown * size, 0.0)
         radius.mul_(OUTWARD)
+        if how.flush:
+            # An add loses less than the smallest normal number of its term, and as much of what it leaves.
+            radius = radius + 2 * how.split * count * format_of(how.dtype).normal
         return Ball(value, radius if bool(torch.isfinite(radius.sum())) else known(value, radius), unit)
 
 

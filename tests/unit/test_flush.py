@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.sparse_mla import SPECS
 from numcheck import Case, Contract, Rounding
 from numcheck.contract import Policy, Sum
+from numcheck.declared import declared
 from numcheck.oracles import sparse_mla
 from numcheck.oracles.sparse_mla_cases import named
 from numcheck.reading import Emulation, Noise, Radius, Truth, read
@@ -76,6 +78,21 @@ def test_a_flushed_power_is_allowed_where_the_contract_says_so_and_a_lost_one_ne
     assert (float(error) <= float(said)) == (lost < NORMAL)
     if lost < NORMAL:
         assert read(sparse_mla, Emulation(_policy(FLUSHING, case)), exact, saved)["d_q"].item() == 0.0
+
+
+def test_an_addition_that_flushes_loses_at_most_its_term_and_its_sum() -> None:
+    """Two subnormal addends give zero where FP32 atomics add them; no other sum is allowed that."""
+    terms, index = of(0.8, 0.8, 1.0).reshape(3, 1) * NORMAL, torch.tensor([0, 0, 1])
+    silent, said = (
+        Radius(Policy({}, {"": Sum(flush=flush)})).scatter("d_kv", Ball.exact(terms), index, 3)
+        for flush in (False, True)
+    )
+    assert float(silent.radius[0]) < 1.6 * NORMAL < float(said.radius[0]) <= 4.1 * NORMAL
+    assert float(said.radius[2]) == 0.0, "where nothing is added, nothing is lost"
+    assert (
+        "flushed below the normal range"
+        in declared(next(s for s in SPECS if s.name == "sparse_mla.triton_atomic"))["sums (fp32)"]
+    )
 
 
 def _policy(rounds: dict[str, str | Rounding], case: Case) -> Policy:
