@@ -13,7 +13,7 @@ from numcheck.sample import sample
 from numcheck.spec import KernelSpec
 from numcheck.vacuity import Proof, Terms, Vouched, prove_output, record, vouched
 
-# How far above the Case's own a size is looked for that the ownership map gives three writers.
+# How far above the Case's own size to look for one that the ownership map gives three writers.
 SEARCHED = 4096
 # Half of the one-address Cases of three spread addends are sensitive, so four seeds in a row miss one time in sixteen.
 SEEDS = 4

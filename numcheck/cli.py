@@ -304,12 +304,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence()
         return MISUSED
     except OSError as error:
-        # Without a file it is no misuse but a fault, whose traceback is wanted, or the output has no room.
-        if error.filename is None and error.errno != errno.ENOSPC:
-            raise
-        if error.filename is None:
+        where = error.filename
+        if where is None:
+            # Without a file it is a fault, whose traceback is wanted, unless what we print to is full.
+            if error.errno != errno.ENOSPC:
+                raise
             _silence()
-        where = error.filename or "the output"
+            where = "the output"
         print(f"numcheck {options.command}: {where}: {error.strerror or error}", file=sys.stderr)
         return MISUSED
 

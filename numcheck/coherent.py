@@ -1,4 +1,4 @@
-"""What no shape can say of a row: a Case that cannot be, a verdict that its outputs or gates contradict."""
+"""What no schema can say of a row: a Case that cannot exist, a verdict that its outputs or gates contradict."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from numcheck.verdict import Status, worst
 
 # What says that a claim was shown to hold.
 SHOWN = (Status.PASS.name, Status.ORDER_DEPENDENT.name)
-
-
 # Longest part of an error shown: it quotes the value that is wrong, which may be of any length.
 LONGEST = 200
 
@@ -29,12 +27,14 @@ def _said(row: Mapping[str, Any]) -> str:
     if judged and (said := _impossible(row["case"])):
         return f"has a case that cannot be: {said}"
     if row["kind"] == "outcome":
-        return _findings(row.get("findings", []))
+        return _findings(row["status"], row.get("findings", []))
     return _verdict(row) if row["kind"] in ("case", "pooled") else ""
 
 
-def _findings(found: Sequence[Mapping[str, Any]]) -> str:
+def _findings(status: str, found: Sequence[Mapping[str, Any]]) -> str:
     for finding in found:
+        if Status[status].held and not Status[finding["status"]].held:
+            return f"has status {status}, but a finding of {finding['status']}"
         for name in ("first", "shrunk"):
             if said := _impossible(finding[name]):
                 return f"has a {name} Case in its findings that cannot be: {said}"

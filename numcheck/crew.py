@@ -1,8 +1,8 @@
 """Crew: processes that score suspects side by side, told what to do and answering in lines of JSON.
 
 Each worker makes the same list of suspects for itself and is sent numbers from it, a batch at a time. One that dies
-leaves behind which Case of which suspect it was judging: that suspect is killed, and another worker goes on. One whose
-judging itself raises has found a fault of numcheck's, which kills nothing and ends all.
+leaves behind which Case of which suspect it was judging: that suspect is killed, and another worker goes on. Where
+the judging itself raises, the fault is numcheck's: it kills nothing, and the run ends.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ NORESERVE = 0x4000
 def far_rows(sample: Sample) -> Sample | None:
     """The Sample with the rows of its matrices far apart; None where it has none of three rows, or no room for them.
 
-    Vectors stay: one of so many elements is nobody's.
+    Vectors stay: nobody has one of so many elements.
     """
     moved: dict[str, Tensor] = {}
     for name, tensor in sample.tensors.items():

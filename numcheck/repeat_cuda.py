@@ -63,7 +63,7 @@ def late_inputs(subject: Subject) -> Step:
     """The call on a stream of its own, where its inputs arrive late, NaN until then, and its outputs are read at once.
 
     A kernel on another stream, which does not wait for this one, reads what is not there yet or comes too late itself.
-    That is no matter of chance, so that one run is enough.
+    Chance has no part in that, so one run is enough.
     """
     name = "late inputs on a stream"
     if subject.device != "cuda":
@@ -90,6 +90,7 @@ def late_inputs(subject: Subject) -> Step:
         try:
             return behind()
         except RAISED as error:
+            torch.cuda.synchronize()
             return replace(subject.first, outputs={}, error=f"{type(error).__name__}: {error}")
 
     return climb(name, subject, [("inputs that arrive late", guarded)])
@@ -125,7 +126,7 @@ def graph_replay(subject: Subject, repeats: int) -> Step:
 
 
 def _other(subject: Subject) -> Sample:
-    """What the same Case draws with another seed: values, indices and patterns, of the same shapes."""
+    """What the same Case draws with another seed; its own where that is not legal, which leaves it its repeats."""
     case = subject.sample.case
     other = case.but(seed=case.seed + 1)
     if subject.spec.illegal(other) is not None:

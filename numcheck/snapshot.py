@@ -19,7 +19,8 @@ MOST = 2**30
 class Snapshot:
     """The caller's tensors as they were, whole storages: what lies between and around the elements counts too.
 
-    Of a storage of more than MOST bytes only the tensor's elements are kept.
+    Of a storage of more than MOST bytes on a CPU only the tensor's elements are kept, so that a write between them is
+    not seen.
     """
 
     tensors: Mapping[str, Tensor]

@@ -24,7 +24,7 @@ from numcheck.report.text import short  # noqa: E402
 
 Row = Mapping[str, Any]
 # How a row counts: see `counted`.
-COUNTS = ("no build", "killed", "proven", "explained", "survived", "put off")
+COUNTS = ("no build", "killed", "proven", "open or device", "survived", "put off")
 
 HEAD = """\
 Declared faults and source mutants of the shipped kernels, all with the same laws and sources (each row has
@@ -36,12 +36,12 @@ this; printed by faults.py.
 Declared: numcheck faults --declared --workers 2 on two of the cores. The usual test beside them: one shape,
 normal values and allclose(rtol=1e-2, atol=1e-2). UNAVAILABLE: what only a GPU shows.
 
-Mutants: numcheck faults --mutants -k KERNEL, in parts, Cases that killed a mutant before going first. no build:
-in a branch that this kernel's Cases never build; of all: killed, of the others. proven: a written reason beside
-the source proves that it is no mistake; of not proven: killed, of the others. explained: a reason says what
-would be needed to kill it. survived: no Case of the mutants' list kills it, and nobody has said why. put off: 4
-to 20 seconds of Cases did not kill it, and the rest was not tried. What is explained, survived or was put off
-counts as not killed in both shares.
+Mutants: numcheck faults --mutants -k KERNEL, in parts, Cases that killed a mutant before going first. no
+build: in a branch that this kernel's Cases never build; of all: killed, of the others. proven: a written
+reason beside the source proves that it is no mistake; of not proven: killed, of the others. open or device: a
+reason says what would be needed to kill it. survived: no Case of the mutants' list kills it, and nobody has
+said why. put off: 4 to 20 seconds of Cases did not kill it, and the rest was not tried. What is open or of a
+device, survived or was put off counts as not killed in both shares.
 """
 
 
@@ -82,7 +82,7 @@ def counted(row: Row, known: Sequence[Reason]) -> str:
         # A reason stood against it that a law has contradicted since: struck by now, or still to be struck.
         return "killed" if reason is None else "survived"
     if reason is not None:
-        return "proven" if reason.proves else "explained"
+        return "proven" if reason.proves else "open or device"
     return "put off" if status == "DEFERRED" else "survived"
 
 

@@ -69,7 +69,7 @@ def grouped_srelu_backward(
     tile, part = tl.program_id(0), tl.program_id(1)
     expert, first, last, _ = _find(tile, tokens, offsets, tokens_e, offsets_e, E, EXPERTS, ROWS)
     if expert < E:
-        # Where the tile starts is 64 bits wide; within a tile 32 mostly do, and take half the registers.
+        # Where the tile starts takes 64 bits; within a tile 32 do, at half the registers, unless rows lie FAR apart.
         top, side = first.to(tl.int64), (part * FEATURES).to(tl.int64)
         m, n = tl.arange(0, ROWS), tl.arange(0, FEATURES)
         if FAR:

@@ -304,8 +304,8 @@ def _false_claim() -> Fault:
     return Fault(spec, "bitwise", doc, source="NVIDIA/cudnn-frontend #521", honest=ATOMIC)
 
 
-# In a bug that runs other kernels, or none, the evidence law would find that first.
 _FROZEN = "ROCm/aiter #4494, #4916, #4715; DeepGEMM #451: what a capture saw, replayed on other inputs"
+# In a bug that runs other kernels, or none, the evidence law would find that first.
 _LOOSE: dict[str, object] = {"must_run": ()}
 
 FAULTS: tuple[Fault, ...] = (

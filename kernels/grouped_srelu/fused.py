@@ -31,6 +31,9 @@ from kernels.grouped_srelu.tiles import (
     tile_rows,
 )
 
+# Elements that an offset in signed 32 bits does not reach.
+REACH = 2**31
+
 
 def vjp_atomic(
     c: Tensor, prob: Tensor | None, alpha: Tensor, w1: Tensor, w2: Tensor, tokens: Tensor, offsets: Tensor, *,
@@ -139,7 +142,7 @@ def dense(n: Sizes, *tensors: Tensor) -> bool:
 
 def far(n: Sizes, *tensors: Tensor) -> bool:
     """Whether a tile's rows of one of these lie further apart than an offset in 32 bits reaches."""
-    return max(t.stride(0) for t in tensors) * tile_rows(n.M) >= 2**31
+    return max(t.stride(0) for t in tensors) * tile_rows(n.M) >= REACH
 
 
 def constants(n: Sizes) -> dict[str, int]:

@@ -34,7 +34,7 @@ def tensor_cores(case: Case) -> Mapping[str, str]:
 
 # torch.matmul, tl.dot and tensor cores each take a tree of their own.
 PRODUCTS = Sum("fp32", tree="any", products=True)
-# Totals that are matrix products (`numcheck.oracles.sparse_mla` lists them); interpreted, they round to nearest.
+# Totals that are matrix products (`numcheck.oracles.sparse_mla` lists them). The interpreter rounds them to nearest.
 DOTS = ("S", "out", "dP", "d_q", "dK", "dV")
 # Hopper's tensor cores add 16 products of 16-bit numbers at a time.
 TENSOR_CORES = replace(PRODUCTS, rounding="any", aligned=16)

@@ -30,6 +30,10 @@ def load(path: Path) -> Baseline:
 
     Raises BadRecords for a file that is neither.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise BadRecords(
+            f"{path}: no file but a pipe or a device, which can be read once alone; write it to a file first"
+        )
     try:
         with path.open("rb") as file:
             start = file.read(64).lstrip()

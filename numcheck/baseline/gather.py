@@ -140,19 +140,24 @@ def machine(environment: Mapping[str, Any], backend: str) -> dict[str, str]:
 
     backend in its own key.
     """
-    device = environment.get("device", {})
-    versions = environment.get("versions", {})
+    device, versions, cpu = (_facts(environment, name) for name in ("device", "versions", "cpu"))
     facts = {
         "device": str(device.get("name", "")),
         "torch": str(versions.get("torch", "")),
         "triton": str(versions.get("triton", "")),
     }
     if device.get("kind") == "cpu":
-        facts["cpu"] = str(environment.get("cpu", {}).get("model", ""))
+        facts["cpu"] = str(cpu.get("model", ""))
     else:
         facts |= {name: str(device.get(name, "")) for name in ("driver", "cuda", "cudnn")}
         facts["cudnn-frontend"] = str(versions.get("nvidia-cudnn-frontend", ""))
     return facts | ({"backend": backend} if backend else {})
+
+
+def _facts(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A group of an environment's facts, of which the schema says nothing."""
+    found = environment.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _commit(environments: Iterable[Mapping[str, Any]]) -> str:

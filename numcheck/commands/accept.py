@@ -12,11 +12,12 @@ from numcheck.commands.common import spare
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line, visible
+from numcheck.profile import PROFILES
 from numcheck.record import read, write_whole
 from numcheck.verdict import Status
 
 # Profiles that draw the same Cases in every run.
-REPEATING = ("ci",)
+REPEATING = tuple(p.name for p in PROFILES if p.derandomize)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numcheck
-from numcheck.baseline import Baseline, of
+from numcheck.baseline import Baseline, Known, of
 from numcheck.commands.checkout import checkout, folder
 from numcheck.commands.child import ended, run
 from numcheck.compare import compare
 from numcheck.compare.text import as_text
+from numcheck.compare.words import count
 from numcheck.errors import InvalidSpec
 from numcheck.harmless import one_line
 from numcheck.record import read
@@ -102,13 +103,30 @@ def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
         line = f"{name} under {law}: {before or 'not judged'} at {rev}, {here or 'not judged'} here"
         if here and not Status[here].held:
             broken.append(line)
+        elif before and not here:
+            open_.append(line)
         elif before and not Status[before].held:
-            (fixed if here and Status[here] in SHOWN else open_).append(line)
+            gone = _unjudged(then.kernels[key], now.kernels[key], law)
+            why = f"; {count(gone, 'named Case')} that failed there not judged" if gone else ""
+            (fixed if Status[here] in SHOWN and not gone else open_).append(line + why)
     said = {"fixed": fixed, "no longer judged": open_, "does not hold": broken}
     print("\n".join(["", *(one_line(f"{word}: {line}") for word, lines in said.items() for line in lines)]))
+    for cut in (*now.unfinished, *now.torn):
+        print(one_line(f"not whole: {cut}"))
     if not any(said.values()):
         print(f"nothing that was judged failed at {rev}, so this change is not shown to fix anything")
-    return 0 if fixed and not open_ and not broken else 1
+    whole = not (now.unfinished or now.torn)
+    return 0 if fixed and whole and not open_ and not broken else 1
+
+
+def _unjudged(then: Known, now: Known, law: str) -> int:
+    """How many named Cases failed under the law then, and are not judged by it now."""
+    failed = (s.case.key for s in then.cases.values() if s.phase != "draw" and _failed(s.status.get(law, "")))
+    return sum(key not in now.cases or law not in now.cases[key].status for key in failed)
+
+
+def _failed(status: str) -> bool:
+    return bool(status) and not Status[status].held
 
 
 def _claims(*sides: Baseline) -> dict[tuple[str, str], None]:

@@ -15,6 +15,8 @@ from numcheck.errors import InvalidSpec
 from numcheck.harmless import one_line
 
 PREFIX, BASE, LOCK = "numcheck-at-", "base", "lock"
+# What a lock of ours holds: a file of that name may be anybody's.
+OURS = b"numcheck run --at\n"
 
 
 @contextmanager
@@ -24,6 +26,7 @@ def folder() -> Iterator[Path]:
         file = os.open(Path(name) / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
+            os.write(file, OURS)
             yield Path(name)
         finally:
             os.close(file)
@@ -54,8 +57,9 @@ def _tidy() -> None:
         ours = line.startswith("worktree ") and target.name == BASE and target.parent.name.startswith(PREFIX)
         if ours and _abandoned(target.parent):
             print(one_line(f"removing {target.parent}, which a run that was killed has left"))
-            _remove(target)
+            # The folder first: git refuses to remove a checkout that is half made, and then forgets what is gone.
             shutil.rmtree(target.parent, ignore_errors=True)
+            _remove(target)
 
 
 def _abandoned(left: Path) -> bool:
@@ -68,17 +72,17 @@ def _abandoned(left: Path) -> bool:
         return False  # another user's
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.read(file, len(OURS) + 1) == OURS
     except OSError:
         return False
     finally:
         os.close(file)
-    return True
 
 
 def _remove(target: Path) -> None:
-    # Twice --force: git locks what it was still checking out. Of a folder that is gone, prune forgets.
+    # Twice --force: git locks what it was still checking out. It also forgets a folder that is gone; `prune` would
+    # forget the user's own worktrees too, where their disk is not mounted.
     subprocess.run(["git", "worktree", "remove", "--force", "--force", str(target)], capture_output=True)
-    subprocess.run(["git", "worktree", "prune"], capture_output=True)
 
 
 def _git(*arguments: str, why: str) -> str:

@@ -1,4 +1,4 @@
-"""Run a child process that does not outlive this one: not an error here, nor TERM, nor KILL."""
+"""A child process that ends with this one, however this one ends: by an error, TERM or, on Linux, KILL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 # What asks a process to end; Ctrl-C reaches a child by itself, and raises KeyboardInterrupt here.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -38,12 +38,15 @@ def run(command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, st
 @contextmanager
 def ended() -> Iterator[None]:
     """Inside, TERM and HUP raise SystemExit, so that what is open is closed and what is temporary is removed."""
-    # Handlers are the main thread's to set. Inside another `ended` they are set, and stay as they are.
-    outer = signal.getsignal(signal.SIGTERM) in (_raise, signal.SIG_IGN)
-    if outer or threading.current_thread() is not threading.main_thread():
+    # Handlers are the main thread's to set.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, _raise) for number in ENDING}
+    # What is ignored stays so, as HUP under nohup; inside another `ended` there is nothing left to set.
+    found = {number: signal.getsignal(number) for number in ENDING}
+    before = {n: handler for n, handler in found.items() if handler not in (_raise, signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _raise)
     try:
         yield
     finally:

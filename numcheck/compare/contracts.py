@@ -9,7 +9,7 @@ from numcheck.compare.kinds import Moved
 from numcheck.contract import ORDER_PROMISES
 
 # Lines that say one thing of each output or point.
-LISTS = ("order ", "roundings ", "sums ", "flat caps")
+LISTS = ("order ", "roundings ", "sums ", "flat caps", "agrees")
 
 
 def contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
@@ -40,6 +40,10 @@ def _promises_less(what: str, then: str, now: str) -> bool:
     if what == "flat caps":
         old, new = promises(then), promises(now)
         return any(name not in new or _cap(new[name]) > _cap(cap) for name, cap in old.items())
+    if what == "addresses":
+        return now == "32 bits"
+    if what == "agrees":
+        return then != "not declared" and bool(set(then.split(", ")) - set(now.split(", ")))
     return False
 
 

@@ -71,11 +71,14 @@ def _machines(then: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _claims(then: Known, now: Known) -> Iterator[Moved]:
     """Laws that say otherwise; those that could not run on one side are told as skips."""
     for law in dict.fromkeys((*then.laws, *now.laws)):
-        if any(law not in known.laws and skip(known, law) for known in (then, now)):
+        skipped = [bool(skip(known, law)) for known in (then, now)]
+        if skipped[0] != skipped[1] and any(law not in known.laws and skip(known, law) for known in (then, now)):
             continue
         old, new = then.laws.get(law, ""), now.laws.get(law, "")
         if old != new:
-            yield Moved(f"{law}, over all Cases", words.status(old), words.status(new), law=law, loss=_lost(old, new))
+            # A law that is gone has lost the Cases that held, whatever it said of all of them.
+            loss = _lost(old, new) or not new
+            yield Moved(f"{law}, over all Cases", words.status(old), words.status(new), law=law, loss=loss)
 
 
 def _statuses(pairs: Pairs) -> Iterator[Moved]:
@@ -192,6 +195,7 @@ def _time(pairs: Pairs) -> Ratio | None:
         laws = [law for law, s in then.seconds.items() if s > 0 and now.seconds.get(law, 0) > 0]
         if laws:
             logs.append(fmean(math.log(now.seconds[law] / then.seconds[law]) for law in laws))
+    logs = [log for log in logs if math.isfinite(log)]
     if len(logs) < FEWEST:
         return None
     half = student_limit(1 - CONFIDENCE, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))

@@ -125,13 +125,14 @@ class Comparison:
 
     @property
     def held(self) -> bool:
-        """Something was compared, nothing that was compared changed or fell, and no output lost its bits.
+        """Something was compared, nothing of it changed or fell, no output lost its bits, and the head's run ended.
 
         Bits of two machines are no one's fault and cannot be compared: that alone lets a comparison hold, and
         `verdict` says so.
         """
         lost = any(b.unhashed for k in self.kernels for b in k.bits)
-        return self.judged and not lost and all(a.word != "yes" for a in self.answers[:2])
+        fell = any(a.word == "yes" for a in self.answers[:2])
+        return self.judged and not lost and not fell and not self.head.unfinished
 
     @property
     def judged(self) -> bool:
@@ -146,6 +147,8 @@ class Comparison:
                 "does not hold: nothing was compared, since no Case was judged on both sides; "
                 "`numcheck accept RECORDS --reason TEXT` adds a device or a kernel to a baseline"
             )
+        if self.head.unfinished:
+            return "does not hold: the head's run was cut off, and says nothing of what it did not come to"
         if not self.held:
             return "does not hold: bits changed or are missing, or accuracy or coverage fell"
         failing = sum(len(k.failing) for k in self.kernels)

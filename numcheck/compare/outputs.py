@@ -33,7 +33,7 @@ def outputs(pairs: Iterable[tuple[Seen, Seen]], *declared: Mapping[str, str]) ->
             if not equal:
                 changed.setdefault(output, []).append(now.case)
         for output in _missed(then, now):
-            if output not in found and output not in loose:
+            if output not in loose:
                 unhashed.setdefault(output, []).append(now.case)
     for output in dict.fromkeys((*same, *unhashed, *unsure)):
         if output in free or (output not in same and output not in unhashed):
@@ -57,8 +57,9 @@ def _smallest(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 def _missed(then: Seen, now: Seen) -> Iterator[str]:
     """Outputs that a law hashed then, and did not although it judged the Case now: a run that broke has no bits."""
-    hashed = dict.fromkeys(output for law, by in then.hashes.items() if law in now.status for output in by)
-    return (output for output in hashed if not any(output in by for by in now.hashes.values()))
+    judged = [law for law in then.hashes if law in now.status]
+    lost = (output for law in judged for output in then.hashes[law] if output not in now.hashes.get(law, {}))
+    yield from dict.fromkeys(lost)
 
 
 def _free(seen: Seen) -> set[str]:

@@ -164,6 +164,7 @@ def _far(truth: _Truth, run: Run, profile: Profile) -> list[Held]:
     spec, case = truth.spec, truth.drawn.case
     if spec.contract.addresses == 32 or run.evidence.backend != "interpreter":
         return []
+    # A problem without strided layouts promises nothing of rows that lie apart.
     if "strided" not in spec.oracle.space.layouts:
         return []
     apart = far_rows(truth.drawn)

@@ -209,6 +209,6 @@ def _declared(row: Mapping[str, Any]) -> Line:
 def _mark(row: Mapping[str, Any]) -> Mark:
     place = f"{str(row.get('file', '')).rsplit('/', 1)[-1]}:{row['line']}" if "line" in row else ""
     tried = ", ".join(f"{law} {count}" for law, count in row.get("tried", {}).items())
-    reason = f"{row['claim']}: {row['reason']}" if row.get("reason") else ""
+    reason = f"{row.get('claim', '')}: {row['reason']}" if row.get("reason") else ""
     text, before, after = (str(row.get(key, "")) for key in ("text", "before", "after"))
     return Mark(row["fault"], row["spec"], row["status"], place, text, before, after, row["why"], tried, reason)

@@ -52,20 +52,23 @@ def compared(comparison: Comparison | None) -> Iterator[str]:
 
 def _replays(comparison: Comparison) -> str:
     """Of each output that moved one Case, with the line that judges it again."""
-    lines = [line for kernel in comparison.kernels for line in _moved_cases(comparison, kernel)]
-    left = [f"# and {count(len(lines) // 2 - SHOWN, 'more', 'more')}"] if len(lines) > 2 * SHOWN else []
-    return code("\n".join([*lines[: 2 * SHOWN], *left])) if lines else ""
+    moved = [pair for kernel in comparison.kernels for pair in _moved_cases(comparison, kernel)]
+    lines = [line for pair in moved[:SHOWN] for line in pair]
+    rest = len(moved) - SHOWN
+    lines += [f"# and {count(rest, 'more', 'more')}"] if rest > 0 else []
+    return code("\n".join(lines)) if lines else ""
 
 
-def _moved_cases(comparison: Comparison, kernel: Compared) -> Iterator[str]:
+def _moved_cases(comparison: Comparison, kernel: Compared) -> Iterator[tuple[str, str]]:
     """Pairs of lines: what moved, and the replay of a Case in which it did."""
     name, (specs, spec) = kernel.subject.name, kernel.subject.kernel
     then, now = (side.kernels[kernel.subject.key].cases for side in (comparison.base, comparison.head))
     for bits in (b for b in kernel.bits if b.changed or b.unhashed):
         case = (bits.changed or bits.unhashed)[0]
-        yield one_line(f"# {name}: {'other' if bits.changed else 'no'} bits of {bits.output}, the smallest Case")
-        yield one_line(replay_line(specs, spec, law_of(bits.output, then[case.key], now[case.key]), case))
+        what = f"# {name}: {'other' if bits.changed else 'no'} bits of {bits.output}, the smallest Case"
+        law = law_of(bits.output, then[case.key], now[case.key])
+        yield one_line(what), one_line(replay_line(specs, spec, law, case))
     for one in fallen(kernel.losses):
         if one.case is not None:
-            yield one_line(f"# {name}: {one.what}: {one.before}, now {one.after}")
-            yield one_line(replay_line(specs, spec, one.law, one.case))
+            what = f"# {name}: {one.what}: {one.before}, now {one.after}"
+            yield one_line(what), one_line(replay_line(specs, spec, one.law, one.case))

@@ -13,6 +13,7 @@ import pytest
 
 from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text, within
 from numcheck.baseline.file import plain
+from numcheck.baseline.gather import machine
 from numcheck.case import Case
 from numcheck.compare import Comparison, compare, told
 from numcheck.compare.text import as_json, as_text
@@ -217,6 +218,8 @@ def test_of_a_contract_line_only_what_moved_is_told(tmp_path: Path) -> None:
         ("flat caps", "out 0.001, d_x 0.5", "out 0.001"),
         ("flat caps", "out 0.001", "out 0.01"),
         ("flat caps", "out 0.001", "none"),
+        ("addresses", "64 bits", "32 bits"),
+        ("agrees", "d_q with stock, d_kv with stock", "d_q with stock"),
     ],
 )
 def test_a_contract_line_that_promises_less_is_a_loss(tmp_path: Path, what: str, more: str, less: str) -> None:
@@ -625,3 +628,40 @@ def test_every_replay_line_of_a_comparison_can_be_typed_as_it_stands(tmp_path: P
     typed = [shlex.split(line) for line in lines]
     assert {tuple(words[:2]) for words in typed} == {("numcheck", "replay")}
     assert {Case.from_json(json.loads(words[-1])) for words in typed} == set(CASES)
+
+
+def test_a_law_that_is_gone_is_a_fall_though_it_failed(tmp_path: Path) -> None:
+    def fails(v: Verdict, case: Case) -> Verdict:
+        outputs = {**v.outputs, "out": OutputVerdict(Status.FAIL, "wrong")}
+        return replace(v, outputs=outputs) if v.law == "accuracy" and case["D"] == 31 else v
+
+    base = records(tmp_path / "a.jsonl", fails)
+    found = compare(base, records(tmp_path / "b.jsonl", laws=("bitwise", "memory")))
+    assert not found.held
+    (moved,) = found.kernels[0].claims
+    assert (moved.what, moved.before, moved.loss) == ("accuracy, over all Cases", "FAIL", True)
+    # A skip that both sides have explains nothing: the base judged the law beside it.
+    skipped = [replace(known, skipped={"accuracy": "needs a GPU"}) for known in (*base.kernels.values(),)]
+    then = replace(base, kernels={k.subject.key: k for k in skipped})
+    head = records(tmp_path / "c.jsonl", laws=("bitwise", "memory"))
+    now = replace(head, kernels={key: replace(k, skipped=skipped[0].skipped) for key, k in head.kernels.items()})
+    assert not compare(then, now).held
+
+
+def test_bits_that_one_law_no_longer_has_are_missing(tmp_path: Path) -> None:
+    """That another law hashed the output says nothing of the runs that this one made."""
+    found = changed(tmp_path, lambda v, case: replace(v, hashes={}) if v.law == "bitwise" else v)
+    assert {b.output: len(b.unhashed) for b in found.kernels[0].bits} == {"out": len(CASES), "d_x": len(CASES)}
+    assert not found.held
+
+
+def test_a_head_that_was_cut_off_does_not_hold(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    found = compare(base, replace(records(tmp_path / "b.jsonl"), unfinished=("accuracy of k was begun",)))
+    assert not found.held
+    assert found.verdict.startswith("does not hold: the head's run was cut off")
+
+
+@pytest.mark.parametrize("odd", ["", 0, None, "nan", []])
+def test_facts_of_another_shape_are_no_facts(odd: object) -> None:
+    assert machine({"device": odd, "versions": odd, "cpu": odd}, "")["device"] == ""

@@ -18,6 +18,7 @@ from numcheck.baseline import joined, load, of
 from numcheck.cli import main
 from numcheck.commands.at import _verdict
 from numcheck.commands.checkout import checkout, folder
+from numcheck.commands.child import ended
 from numcheck.compare import compare
 from numcheck.plugin import State, _base
 from numcheck.plugin.settings import Settings
@@ -350,6 +351,16 @@ def test_a_checkout_does_not_outlive_its_run(capfd: pytest.CaptureFixture[str]) 
     assert f"removing {base.parent}" in capfd.readouterr().out
 
 
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As HUP under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_run_at_is_not_content_where_pytest_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int
@@ -370,3 +381,53 @@ def test_run_at_is_not_content_where_pytest_is_not(
     said = capsys.readouterr().out
     assert "fixed: k" in said
     assert ("pytest failed here" in said) == bool(code)
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_worktree_whose_folder_is_away_is_not_forgotten(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    subprocess.run(["git", "worktree", "add", "--detach", str(theirs)], check=True, capture_output=True)
+    theirs.rename(tmp_path / "away")
+    with folder() as mine, checkout("HEAD", mine):
+        pass
+    assert worktrees() == 2
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_folder_that_only_looks_like_a_left_one_stays(tmp_path: Path) -> None:
+    theirs = tmp_path / "numcheck-at-theirs"
+    theirs.mkdir()
+    (theirs / "lock").write_text("data")
+    subprocess.run(["git", "worktree", "add", "--detach", str(theirs / "base")], check=True, capture_output=True)
+    with folder() as mine, checkout("HEAD", mine):
+        pass
+    assert (theirs / "lock").read_text() == "data"
+    assert worktrees() == 2
+
+
+def test_a_pipe_is_refused_where_it_would_be_read_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records(tmp_path / "a.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["compare", str(tmp_path / "a.jsonl"), str(tmp_path / "pipe")]) == 2
+    assert "write it to a file first" in capsys.readouterr().err
+
+
+def test_what_failed_and_is_not_tried_again_is_not_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = records(tmp_path / "a.jsonl")
+    (key, known), = base.kernels.items()  # fmt: skip
+    first = known.cases[CASES[0].key]
+    failed = replace(first, status={**first.status, "accuracy": "FAIL"})
+    then = replace(
+        base,
+        kernels={
+            key: replace(known, laws={**known.laws, "accuracy": "FAIL"}, cases={**known.cases, first.case.key: failed})
+        },
+    )
+    assert _verdict("main", then, base) == 0
+    without = {k: seen for k, seen in known.cases.items() if k != first.case.key}
+    assert _verdict("main", then, replace(base, kernels={key: replace(known, cases=without)})) == 1
+    assert "1 named Case that failed there not judged" in capsys.readouterr().out
+    # A claim that held there and is not judged here, and a run that was cut off, show no fix either.
+    laws = {law: status for law, status in known.laws.items() if law != "memory"}
+    assert _verdict("main", then, replace(base, kernels={key: replace(known, laws=laws)})) == 1
+    assert _verdict("main", then, replace(base, unfinished=("killed",))) == 1

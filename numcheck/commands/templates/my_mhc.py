@@ -71,8 +71,6 @@ def _checked(x, residual, post, comb, d_out=None):
     """The tensors contiguous, once their shapes and dtypes are known to fit; the kernels walk them without strides."""
     if residual.dim() != 3:
         raise ValueError(f"residual has shape {tuple(residual.shape)}, but it must be (tokens, streams, features)")
-    if residual.dim() != 3:
-        raise ValueError(f"residual has shape {tuple(residual.shape)}, but it must be (tokens, streams, features)")
     tokens, streams, features = residual.shape
     wanted = {
         "x": (x, (tokens, features), torch.bfloat16),
