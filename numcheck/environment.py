@@ -42,8 +42,8 @@ def environment(
 
     interpreter: whether Triton kernels run in its interpreter; None: asks `numcheck.interpreter`. repairs: interpreter
     repairs in force. variables: the process's environment, of which `VARIABLES` are kept; a door hands it in, since
-    stages do not read it. checkout: the repository whose commit counts; by default numcheck's own checkout, or else
-    the one that holds the working directory.
+    stages do not read it. checkout: the repository whose commit counts; by default the one that holds the working
+    directory, where the kernels are, or else numcheck's own.
     The same machine, versions, flags and code give the same `id`, in every process.
     """
     if interpreter is None:
@@ -161,7 +161,7 @@ def _cpu_model() -> str:
 
 def _code(checkout: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Commit and state of the code: `diff` hashes the uncommitted changes, so that two dirty trees differ."""
-    places = [Path(checkout)] if checkout is not None else [Path(numcheck.__file__).parent, Path.cwd()]
+    places = [Path(checkout)] if checkout is not None else [Path.cwd(), Path(numcheck.__file__).parent]
     for place in places:
         commit = _git(place, "rev-parse", "HEAD")
         # An environment inside somebody's repository is ignored by it, and its commit says nothing of numcheck.

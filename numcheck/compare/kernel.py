@@ -130,12 +130,21 @@ def _close(one: float, other: float) -> bool:
 
 
 def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case | None, GateKey], Figure, Figure]]:
-    """Each gate that both sides have: those over all Cases, then Case by Case. Bytes have a section of their own."""
-    for key in (key for key in then.pooled if key in now.pooled):
+    """Each gate that both sides have: those over all Cases, then Case by Case. Bytes have a section of their own.
+
+    Over all Cases only where they are the same ones: after a failure no more are drawn, and fewer have other figures.
+    """
+    alike = {law for law in then.laws if _judged(then, law) == _judged(now, law)}
+    for key in (key for key in then.pooled if key in now.pooled and key[0] in alike):
         yield (None, key), then.pooled[key], now.pooled[key]
     for old, new in pairs:
         for key in (key for key in old.gates if key in new.gates and key[0] != "memory"):
             yield (new.case, key), old.gates[key], new.gates[key]
+
+
+def _judged(known: Known, law: str) -> set[str]:
+    """Keys of the Cases that the law judged."""
+    return {key for key, seen in known.cases.items() if law in seen.status}
 
 
 def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:

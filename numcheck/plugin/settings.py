@@ -84,7 +84,8 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
         records = report.with_suffix(".jsonl")
     if given["baseline"] and records is None:
         raise pytest.UsageError(
-            "--numcheck-baseline compares records: add --numcheck-records FILE, or --numcheck-report FILE"
+            "--numcheck-baseline compares records: add --numcheck-records FILE or --numcheck-report FILE "
+            "(of `numcheck run`: --records or --report)"
         )
     if given["baseline"] is not None and not given["baseline"].strip():
         raise pytest.UsageError("--numcheck-baseline is empty; give a file, or leave the option out")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from numcheck.baseline import Baseline, Known, Seen, load, narrowed, of, text, within
+from numcheck.baseline import Baseline, Figure, Known, Seen, load, narrowed, of, text, within
 from numcheck.baseline.file import plain
 from numcheck.baseline.gather import machine
 from numcheck.case import Case
@@ -665,3 +665,19 @@ def test_a_head_that_was_cut_off_does_not_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ["", 0, None, "nan", []])
 def test_facts_of_another_shape_are_no_facts(odd: object) -> None:
     assert machine({"device": odd, "versions": odd, "cpu": odd}, "")["device"] == ""
+
+
+def test_figures_over_all_cases_are_compared_where_the_cases_are_the_same(tmp_path: Path) -> None:
+    """After a failure no more Cases are drawn, and the pool of fewer has another band and another limit."""
+    base, key = records(tmp_path / "a.jsonl"), ("accuracy", "out", "band")
+
+    def pooled(side: Baseline, value: float) -> Baseline:
+        kernels = {
+            k: replace(known, pooled={key: Figure(value, 1.5, 0.0, 0.01, False)}) for k, known in side.kernels.items()
+        }
+        return replace(side, kernels=kernels)
+
+    same = compare(pooled(base, 0.2), pooled(records(tmp_path / "b.jsonl"), 0.5)).kernels[0]
+    assert [moved.before[:3] for moved in same.gates if moved.case is None] == ["0.2"]
+    fewer = compare(pooled(base, 0.2), pooled(records(tmp_path / "c.jsonl", cases=CASES[:2]), 0.5)).kernels[0]
+    assert not [moved for moved in (*fewer.gates, *fewer.limits) if moved.case is None]
