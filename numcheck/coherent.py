@@ -10,8 +10,6 @@ from numcheck.errors import InvalidCase
 from numcheck.schema import excerpt
 from numcheck.verdict import Status, worst
 
-# What says that a claim was shown to hold.
-SHOWN = (Status.PASS.name, Status.ORDER_DEPENDENT.name)
 # Longest part of an error shown: it quotes the value that is wrong, which may be of any length.
 LONGEST = 200
 
@@ -59,7 +57,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
     for gate in row["gates"]:
         if "nan" in (gate["value"], gate["limit"], gate["lower"]) and not gate.get("vacuous"):
             said = outputs.get(gate["output"], row)["status"]
-            if said in SHOWN:
+            if Status[said].shown:
                 return f"has a {excerpt(gate['kind'])} gate of {excerpt(gate['output'])} at NaN, and yet {said} for it"
     figures = row["figures"]
     if row["law"] == "memory" and ("measured" in figures) != ("formula" in figures):

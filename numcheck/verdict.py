@@ -26,6 +26,11 @@ class Status(IntEnum):
         """Whether a pull request may rest on it: neither FAIL nor ERROR."""
         return self < Status.FAIL
 
+    @property
+    def shown(self) -> bool:
+        """Whether a claim was shown to hold; VACUOUS and UNAVAILABLE show nothing."""
+        return self in (Status.PASS, Status.ORDER_DEPENDENT)
+
 
 @dataclass(frozen=True)
 class Rung:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -32,27 +35,24 @@ def bf16_coefficients(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -
 
 def dropped_tail(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
     """D cut into whole blocks only: what is left over is never written."""
-    n = sizes(x, residual, post, comb)
-    out = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
-    if not n.empty:
-        strides = (*x.stride(), *residual.stride(), *post.stride(), *comb.stride())
-        block = block_of(n.D)
-        fused.mhc_post_forward[(n.S,)](
-            x, residual, post, comb, out, n.D, *strides, H=n.H, BLOCK=block, BLOCKS=n.D // block
-        )
-    return {"out": out}
+    return _forward(fused.mhc_post_forward, lambda D, block: D // block, x, residual, post, comb)
 
 
 def narrow_addresses(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> Tensors:
     """Offsets in 32 bits, which overflow where a tensor spans 2^31 elements or more."""
+    return _forward(mhc_post_forward_narrow, blocks_of, x, residual, post, comb)
+
+
+def _forward(
+    kernel: Any, blocks: Callable[[int, int], int], x: Tensor, residual: Tensor, post: Tensor, comb: Tensor
+) -> Tensors:
+    """As `fused.forward`, by another kernel or over another number of blocks of D."""
     n = sizes(x, residual, post, comb)
     out = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
     if not n.empty:
         strides = (*x.stride(), *residual.stride(), *post.stride(), *comb.stride())
         block = block_of(n.D)
-        mhc_post_forward_narrow[(n.S,)](
-            x, residual, post, comb, out, n.D, *strides, H=n.H, BLOCK=block, BLOCKS=blocks_of(n.D, block)
-        )
+        kernel[(n.S,)](x, residual, post, comb, out, n.D, *strides, H=n.H, BLOCK=block, BLOCKS=blocks(n.D, block))
     return {"out": out}
 
 

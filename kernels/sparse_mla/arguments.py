@@ -44,7 +44,7 @@ def forward_sizes(
 
     Raises ValueError for shapes, sizes, devices or scales that do not fit, TypeError for dtypes.
     """
-    return _checked(_inputs(q, kv, topk_idxs, topk_length, sink), softmax_scale, value_dim, d_kv_dtype)
+    return _checked(inputs(q, kv, topk_idxs, topk_length, sink), softmax_scale, value_dim, d_kv_dtype)
 
 
 def vjp_sizes(
@@ -62,7 +62,7 @@ def vjp_sizes(
     d_kv_dtype: str = "data",
 ) -> Sizes:
     """As `forward_sizes`, with out and d_out [S_q, H, D_v] in q's dtype and lse [S_q, H] in FP32 checked too."""
-    given = {**_inputs(q, kv, topk_idxs, topk_length, sink), "out": out, "lse": lse, "d_out": d_out}
+    given = {**inputs(q, kv, topk_idxs, topk_length, sink), "out": out, "lse": lse, "d_out": d_out}
     return _checked(given, softmax_scale, value_dim, d_kv_dtype)
 
 
@@ -76,7 +76,7 @@ def d_kv_torch_dtype(q: Tensor, d_kv_dtype: str) -> torch.dtype:
     return torch.float32 if d_kv_dtype == "fp32" else q.dtype
 
 
-def _inputs(
+def inputs(
     q: Tensor, kv: Tensor, topk_idxs: Tensor, topk_length: Tensor | None, sink: Tensor | None
 ) -> dict[str, Tensor]:
     optional = {"topk_length": topk_length, "sink": sink}

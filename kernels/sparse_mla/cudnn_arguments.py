@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from kernels.sparse_mla.arguments import Sizes, vjp_sizes
+from kernels.sparse_mla.arguments import Sizes, inputs, vjp_sizes
 from numcheck import Case
 
 DTYPES = ("bf16", "fp16")
@@ -48,8 +48,8 @@ def sizes(
     if (n.D, n.D_v) not in DIMS:
         allowed = ", ".join(f"{d} with value_dim {v}" for d, v in DIMS)
         raise ValueError(f"q has {n.D} features and value_dim is {n.D_v}, but this kernel takes {allowed}")
-    optional = {name: t for name, t in (("topk_length", topk_length), ("sink", sink)) if t is not None}
-    _check_memory({"q": q, "kv": kv, "topk_idxs": topk_idxs, **optional, "out": out, "lse": lse, "d_out": d_out})
+    given = inputs(q, kv, topk_idxs, topk_length, sink)
+    _check_memory({**given, "out": out, "lse": lse, "d_out": d_out})
     if q.device.type != DEVICE:
         raise ValueError(f"q is on {q.device}, but this kernel runs on {DEVICE}")
     if d_kv_dtype != "data":
@@ -60,6 +60,7 @@ def sizes(
 
 
 def _check_memory(given: Mapping[str, Tensor]) -> None:
+    """Raises ValueError for strides and for addresses that the kernel's bulk copies cannot take."""
     for name, tensor in given.items():
         if not tensor.is_contiguous():
             raise ValueError(f"{name} has strides {tensor.stride()}, but it must be contiguous; call .contiguous()")

@@ -87,10 +87,6 @@ def _judge_alone(folder: Path) -> Path:
     return folder
 
 
-# What a fix may end in: nothing else says that a claim holds.
-SHOWN = (Status.PASS, Status.ORDER_DEPENDENT)
-
-
 def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
     """What the change did to each claim; 0 where some claim failed at the base and is shown to hold here, none that
     failed there is left unjudged, and none fails here."""
@@ -108,7 +104,7 @@ def _verdict(rev: str, then: Baseline, now: Baseline) -> int:
         elif before and not Status[before].held:
             gone = _unjudged(then.kernels[key], now.kernels[key], law)
             why = f"; {count(gone, 'named Case')} that failed there not judged" if gone else ""
-            (fixed if Status[here] in SHOWN and not gone else open_).append(line + why)
+            (fixed if Status[here].shown and not gone else open_).append(line + why)
     said = {"fixed": fixed, "no longer judged": open_, "does not hold": broken}
     print("\n".join(["", *(one_line(f"{word}: {line}") for word, lines in said.items() for line in lines)]))
     for cut in (*now.unfinished, *now.torn):

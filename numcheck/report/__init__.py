@@ -111,13 +111,13 @@ def _breakable(name: str) -> Any:
     """A kernel's name that may break after an underscore, and nowhere else where that is enough."""
     from markupsafe import Markup, escape
 
-    from numcheck.report.text import clean
+    from numcheck.harmless import clean
 
     return Markup(str(escape(clean(name))).replace("_", "_<wbr>"))
 
 
 def _finalize(value: Any) -> Any:
     """Whatever a template prints: plain text is made visible first, and then escaped by the template."""
-    from numcheck.report.text import clean
+    from numcheck.harmless import clean
 
     return clean(value) if type(value) is str else value

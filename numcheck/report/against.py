@@ -13,10 +13,11 @@ from numcheck.baseline import Figure, GateKey, Known
 from numcheck.case import Case
 from numcheck.compare import Bits, Compared, Comparison, Moved, told, words
 from numcheck.compare.outputs import law_of
+from numcheck.harmless import clean
 from numcheck.report import axes, svg
 from numcheck.report.gates import headroom
 from numcheck.report.inputs import made
-from numcheck.report.text import clean, count, figure, short
+from numcheck.report.text import count, figure, short
 from numcheck.selection import Judged, law_order
 
 # Pictures of gates that did not move, in one page: beyond, they are counted. Those that moved are always drawn.

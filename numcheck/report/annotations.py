@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from numcheck.harmless import clean
 from numcheck.report.page import Page
-from numcheck.report.text import clean
 
 # GitHub shows ten annotations of a kind in a step; the last of ours says how many there are besides.
 SHOWN = 10

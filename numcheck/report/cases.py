@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from numcheck.harmless import clean
 from numcheck.record import replay_line
 from numcheck.report.gates import kernel_anchor, room_of
 from numcheck.report.inputs import SENTENCES, made
-from numcheck.report.text import TELLING, anchor, clean, figure, short
+from numcheck.report.text import TELLING, anchor, figure, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
 # Rows of the table as it stands without a script, and as a script shows it: a reader searches, and does not scroll.

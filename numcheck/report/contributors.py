@@ -10,8 +10,9 @@ from typing import Any
 from markupsafe import Markup
 
 from numcheck.evidence import ADDENDS
+from numcheck.harmless import clean
 from numcheck.report import axes
-from numcheck.report.text import clean, count
+from numcheck.report.text import count
 from numcheck.selection import Judged
 
 # Names under which a map sums up what is no output: shown last.

@@ -12,8 +12,9 @@ from typing import Any
 from markupsafe import Markup
 
 from numcheck.gate import GATE_KINDS
+from numcheck.harmless import clean
 from numcheck.report import shapes, svg
-from numcheck.report.text import anchor, clean, count, figure, number
+from numcheck.report.text import anchor, count, figure, number
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
 # Pictures in one page: beyond, the gates with most headroom are left out and counted, to keep the page under 5 MB.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from numcheck.report.text import clean, count
+from numcheck.harmless import clean
+from numcheck.report.text import count
 
 # Rows of a table: a comment is read, not searched; the HTML page has the rest.
 ROWS = 40

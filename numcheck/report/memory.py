@@ -10,8 +10,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from numcheck.harmless import clean
 from numcheck.report import axes
-from numcheck.report.text import clean, count, number, short
+from numcheck.report.text import count, number, short
 from numcheck.selection import Judged
 
 LAW = "memory"

@@ -10,8 +10,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from numcheck.harmless import clean
 from numcheck.report import svg
-from numcheck.report.text import clean, count, figure, short
+from numcheck.report.text import count, figure, short
 
 # Columns of a panel: more distinct sizes are gathered by powers of two.
 COLUMNS = 8

@@ -1,4 +1,4 @@
-"""How figures and Cases read; `clean`, which makes text from records harmless, is of `numcheck.harmless`."""
+"""How figures and Cases read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from numcheck.harmless import clean as clean
 from numcheck.verdict import ACROSS
 
 # Whole numbers up to so many digits are written out.

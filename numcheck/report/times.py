@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from numcheck.compare import Compared, words
+from numcheck.harmless import clean
 from numcheck.record import Records, Row
 from numcheck.report import axes
-from numcheck.report.text import clean, figure, number, short
+from numcheck.report.text import figure, number, short
 from numcheck.selection import Kernel, Place, Selection, place_of
 
 

@@ -8,10 +8,10 @@ import pytest
 from kernels.balance_loss import SPECS
 from kernels.balance_loss.faults import FAULTS
 from numcheck import Fault
-from numcheck.capability import Unavailable
 from numcheck.draw import cost, grid
 from numcheck.laws import LAWS
 from numcheck.profile import QUICK
+from tests.kernels.unavailable import skip_unavailable
 
 LAW = {law.name: law for law in LAWS}
 # Larger Cases take seconds, and show nothing of these faults that a smaller one does not.
@@ -20,9 +20,7 @@ LARGEST = 2**17
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.spec.name)
 def test_a_fault_is_caught_by_its_law(fault: Fault) -> None:
-    found = fault.spec.available("cpu")
-    if isinstance(found, Unavailable):
-        pytest.skip(f"UNAVAILABLE: {found.reason}")
+    skip_unavailable(fault)
     law = LAW[fault.law]
     tried = (*law.cases(fault.spec), *(grid(fault.spec, QUICK) if law.drawn else ()))
     cases = sorted((case for case in tried if case.elements <= LARGEST), key=cost)

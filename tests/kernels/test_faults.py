@@ -11,10 +11,10 @@ import pytest
 import kernels
 from kernels.mhc_post.faults import FAULTS
 from numcheck import Case, Fault
-from numcheck.capability import Unavailable
 from numcheck.laws import LAWS
 from numcheck.load import all_faults
 from numcheck.profile import QUICK
+from tests.kernels.unavailable import skip_unavailable
 
 LAW = {law.name: law for law in LAWS}
 # Three blocks and no mixing; then everything at once, with two rows.
@@ -27,9 +27,7 @@ NAMED = (
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.spec.name)
 def test_a_fault_is_caught_by_its_law(fault: Fault) -> None:
-    found = fault.spec.available("cpu")
-    if isinstance(found, Unavailable):
-        pytest.skip(f"UNAVAILABLE: {found.reason}")
+    skip_unavailable(fault)
     law = LAW[fault.law]
     cases = (*NAMED, *law.cases(fault.spec)) if law.drawn else law.cases(fault.spec)
     caught = next((case for case in cases if not law.judge(fault.spec, case, QUICK).held), None)

@@ -9,10 +9,10 @@ import pytest
 import kernels
 from kernels.grouped_srelu.faults import FAULTS
 from numcheck import Fault
-from numcheck.capability import Unavailable
 from numcheck.draw import grid
 from numcheck.laws import LAWS
 from numcheck.profile import QUICK
+from tests.kernels.unavailable import skip_unavailable
 
 LAW = {law.name: law for law in LAWS}
 
@@ -20,9 +20,7 @@ LAW = {law.name: law for law in LAWS}
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.spec.name)
 def test_a_fault_is_caught_on_a_case_where_the_honest_spec_holds(fault: Fault) -> None:
     """On the law's own Cases and the named grid; none of them is there for one fault."""
-    found = fault.spec.available("cpu")
-    if isinstance(found, Unavailable):
-        pytest.skip(f"UNAVAILABLE: {found.reason}")
+    skip_unavailable(fault)
     law = LAW[fault.law]
     cases = itertools.chain(law.cases(fault.spec), grid(fault.spec, QUICK) if law.drawn else ())
     caught = next((case for case in cases if not law.judge(fault.spec, case, QUICK).held), None)

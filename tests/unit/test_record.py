@@ -22,7 +22,7 @@ from numcheck.errors import BadRecords
 from numcheck.evidence import Evidence
 from numcheck.finding import findings
 from numcheck.gate import Gate
-from numcheck.record import Writer, merge, new_run, read, replay_line
+from numcheck.record import Records, Writer, merge, new_run, read, replay_line
 from numcheck.verdict import OutputVerdict, Rung, Status, Verdict
 from tests.report import scene
 
@@ -224,18 +224,23 @@ CHANGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 ]
 
 
+def with_changed_case(folder: Path, change: Callable[[dict[str, Any]], object]) -> tuple[Records, dict[str, Any]]:
+    """What is read of a file whose Case row was changed, and that row."""
+    path = write(folder / "r.jsonl")
+    found = rows(path)
+    change(found[3])
+    path.write_text("\n".join(json.dumps(row) for row in found), encoding="ascii")
+    return read(path), found[3]
+
+
 @pytest.mark.parametrize(("change", "said"), CHANGES, ids=[said for _, said in CHANGES])
 def test_a_row_of_another_shape_is_a_problem_and_the_schema_agrees(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    path = write(tmp_path / "r.jsonl")
-    found = rows(path)
-    change(found[3])
-    path.write_text("\n".join(json.dumps(row) for row in found), encoding="ascii")
-    records = read(path)
+    records, row = with_changed_case(tmp_path, change)
     assert [said in str(problem) for problem in records.problems] == [True]
     assert len(records.rows) == 4
-    assert not jsonschema.Draft202012Validator(schema.json_schema()).is_valid(found[3])
+    assert not jsonschema.Draft202012Validator(schema.json_schema()).is_valid(row)
 
 
 # What a schema cannot say.
@@ -256,11 +261,7 @@ CONTRADICTIONS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 def test_a_row_that_contradicts_itself_is_a_problem_of_its_line_and_the_others_are_kept(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    path = write(tmp_path / "r.jsonl")
-    found = rows(path)
-    change(found[3])
-    path.write_text("\n".join(json.dumps(row) for row in found), encoding="ascii")
-    records = read(path)
+    records, _ = with_changed_case(tmp_path, change)
     (problem,) = map(str, records.problems)
     assert problem.startswith("r.jsonl:4: is no case row: it ")
     assert said in problem
