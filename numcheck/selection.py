@@ -129,7 +129,7 @@ def _own(records: Records) -> Callable[[Row], Row]:
     found: dict[Hashable, set[str]] = {}
     for row in records.rows:
         named = row.get("environment")
-        if named in known:
+        if isinstance(named, str) and named in known:
             keys = ((row["run"], row["worker"]), row["run"], (row.get("specs"), row.get("spec"), ""))
             for key in keys:
                 found.setdefault(key, set()).add(named)

@@ -12,6 +12,8 @@ from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import ONE_ORDER, Status, together, worst
 
+# Longest reason kept of a failure: an error quotes what it was given, which may be of any length.
+LONGEST = 400
 # What of a Case is counted over those drawn: of each it matters that the draws still come to every value.
 DRAWN = ("dtype", "regime", "layout")
 
@@ -92,6 +94,8 @@ class _Gathering:
         outputs = seen["outputs"].setdefault(law, {})
         for name, verdict in row["outputs"].items():
             outputs[name] = _worse(outputs.get(name), verdict["status"])
+            if not Status[verdict["status"]].held:
+                seen["why"].setdefault(law, {})[name] = _why(verdict)
         seen["hashes"].setdefault(law, {}).update(row.get("hashes", {}))
         _nearest(seen["gates"], law, row.get("gates", []))
         if row["rungs"]:
@@ -142,8 +146,21 @@ def _worse(one: str | None, other: str) -> str:
 
 
 def _blank(case: Case, phase: str) -> dict[str, Any]:
-    by_law: dict[str, Any] = {"status": {}, "outputs": {}, "hashes": {}, "gates": {}, "seconds": {}, "rungs": {}}
+    by_law: dict[str, Any] = {
+        "status": {},
+        "outputs": {},
+        "hashes": {},
+        "gates": {},
+        "seconds": {},
+        "rungs": {},
+        "why": {},
+    }
     return {"case": case, "phase": phase, **by_law}
+
+
+def _why(verdict: Mapping[str, Any]) -> str:
+    said = "; ".join(filter(None, (verdict.get("why", ""), verdict.get("where", ""))))
+    return said if len(said) <= LONGEST else said[:LONGEST] + "..."
 
 
 def _climbed(rungs: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -46,7 +46,8 @@ class Seen:
     status: law -> its status. outputs: law -> output -> status. hashes: law -> output -> digest of its bits (laws may
     give a Case values of their own, so each compares with itself). gates: the Gate nearest to its limit, for each law,
     output and kind. phase: grid, regression or draw. rungs: law -> rung of the repeat ladder -> its runs, 0 where there
-    was nothing to vary, none where it was not climbed; None where the file was written before rungs were kept.
+    was nothing to vary, none where it was not climbed; None where the file was written before rungs were kept. why:
+    law -> output that did not hold -> in a line why, and its worst element.
     """
 
     case: Case
@@ -59,6 +60,7 @@ class Seen:
     measured_bytes: int | None = None
     formula_bytes: int | None = None
     rungs: Mapping[str, Mapping[str, int]] | None = None
+    why: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def _less(seen: Seen, laws: Collection[str], hashes: bool) -> Seen:
         _but(seen.seconds, laws) if hashes else {},
         *bytes_of,
         _but(seen.rungs, laws) if seen.rungs is not None else None,
+        _but(seen.why, laws),
     )
 
 
@@ -104,4 +105,5 @@ def _both(one: Seen, other: Seen) -> Seen:
         measured.measured_bytes,
         measured.formula_bytes,
         None if one.rungs is other.rungs is None else {**(one.rungs or {}), **(other.rungs or {})},
+        {**one.why, **other.why},
     )

@@ -35,12 +35,18 @@ def _of_output(then: Known, now: Known, law: str, output: str, failed: list[Seen
     again = [s for s in failed if _has(now, s, law)]
     shown = [s for s in again if Status[_status(now, s, law, output)].shown]
     before = worst(Status[s.outputs.get(law, {}).get(output, s.status[law])] for s in failed).name
+    why = _why(min(shown or failed, key=lambda seen: seen.case.elements), law, output)
     if not shown:
         after = worst(Status[_status(now, s, law, output)] for s in again).name if again else ""
-        return Claim(then.subject, law, before, after, output, len(failed))
+        return Claim(then.subject, law, before, after, output, len(failed), why=why)
     smallest = min(shown, key=lambda seen: seen.case.elements)
     after = _status(now, smallest, law, output)
-    return Claim(then.subject, law, before, after, output, len(failed), len(shown), smallest.case, fixed=True)
+    return Claim(then.subject, law, before, after, output, len(failed), len(shown), smallest.case, True, why)
+
+
+def _why(seen: Seen, law: str, output: str) -> str:
+    by = seen.why.get(law, {})
+    return by.get(output) or next(iter(by.values()), "")
 
 
 def _failed(then: Known, law: str) -> dict[str, list[Seen]]:

@@ -124,7 +124,8 @@ class Claim:
     """A claim that did not hold at the base: what it says now, of the whole law ("") or of one output of it.
 
     cases: in how many Cases the output failed; held: in how many of them it is shown to hold now; case: the smallest
-    of those. dropped: named Cases that failed and that nobody judges any more. fixed: it is shown to hold now.
+    of those. fixed: it is shown to hold now. why: what was wrong with it in that Case, or in another that failed.
+    dropped: named Cases that failed and that nobody judges any more.
     """
 
     subject: Subject
@@ -135,8 +136,9 @@ class Claim:
     cases: int = 0
     held: int = 0
     case: Case | None = None
-    dropped: int = 0
     fixed: bool = False
+    why: str = ""
+    dropped: int = 0
 
     @property
     def state(self) -> str:
@@ -202,6 +204,11 @@ class Comparison:
     def verdict(self) -> str:
         """What the exit code stands for, in words that claim no more than was compared."""
         return self.conclusion.sentence
+
+    @property
+    def repairs(self) -> tuple[Claim, ...]:
+        """The claims as a first screen shows them: what stays broken is in the second answer, unless it was asked for."""
+        return tuple(c for c in self.claims if self.at or c.state != "does not hold")
 
     @property
     def judged(self) -> bool:

@@ -34,10 +34,10 @@ def as_text(comparison: Comparison) -> str:
 
 
 def _claims(comparison: Comparison) -> list[str]:
-    """What did not hold at the base, and what became of it; what stays broken is in the second answer already."""
-    shown = [c for c in comparison.claims if comparison.at or c.state != "does not hold"]
-    said = [f"{claim.state}: {claim.told(comparison.at)}" for claim in shown]
-    return ["", *_cut(said)] if said else []
+    """What did not hold at the base, and what became of it."""
+    said = _cut([f"{claim.state}: {claim.told(comparison.at)}" for claim in comparison.repairs])
+    why = next((claim.why for claim in comparison.repairs if claim.why), "")
+    return ["", *said, *([f"  what was wrong with the first: {why}"] if why else [])] if said else []
 
 
 def _times(comparison: Comparison) -> list[str]:
@@ -139,6 +139,7 @@ def _claim_json(claim: Claim) -> dict[str, Any]:
         "cases": claim.cases,
         "held": claim.held,
         "dropped": claim.dropped,
+        "why": claim.why,
         "case": case,
     }
 
