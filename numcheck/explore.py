@@ -6,8 +6,9 @@ import hashlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 
 from numcheck.capability import Unavailable
 from numcheck.case import Case
@@ -15,9 +16,12 @@ from numcheck.draw import cost, grid
 from numcheck.errors import RAISED, RecordsLost
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
-from numcheck.shrink import Emit, Finding, Starting, Trial, broken, first_failure, ignore, minimise
+from numcheck.shrink import Answered, Emit, Finding, Starting, Trial, broken, first_failure, ignore, minimise
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Status, Verdict, across
+
+# ahead(law, spec, profile, cases): others judge these Cases as long as the context is open; see `numcheck.helpers`.
+Ahead = Callable[[Law, KernelSpec, Profile, Sequence[Case]], AbstractContextManager[Answered]]
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,10 @@ class Outcome:
         return self.pooled if self.pooled is not None and not self.pooled.held else None
 
 
+def _alone(law: Law, spec: KernelSpec, profile: Profile, cases: Sequence[Case]) -> AbstractContextManager[Answered]:
+    return nullcontext(ignore)
+
+
 def explore(
     law: Law,
     spec: KernelSpec,
@@ -83,13 +91,15 @@ def explore(
     *,
     starting: Starting = ignore,
     seed: int | None = None,
+    ahead: Ahead = _alone,
 ) -> Outcome:
     """Judge `spec` by `law`: regression Cases, the law's own and the named grid, then Cases that Hypothesis draws.
 
     `emit(case, verdict, phase)` is given every judged Case, `starting(case, phase)` each before it runs. The grid
     runs whole, also past a failure; the first failure of each kind is then shrunk, and nothing further is drawn.
     `seed` of the draws: by default one fixed by the names of oracle and law where the profile is derandomised, so that
-    kernels of one problem are tried on the same Cases, else a new one; the Outcome names it.
+    kernels of one problem are tried on the same Cases, else a new one; the Outcome names it. `ahead`: who judges the
+    Cases that always run beside this process.
     """
     start = time.monotonic()
     spec = spec.on(profile.device)
@@ -100,7 +110,10 @@ def explore(
         if isinstance(capability, Unavailable):
             missing = Missing(capability.reason, capability.needs)
             return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
-        _judge_named(trial, tuple(_always(law, spec, profile, regressions)))
+        named = tuple(_always(law, spec, profile, regressions))
+        with ahead(law, spec, replace(profile, slow=0), [case for _, case in named]) as trial.answered:
+            _judge_named(trial, named)
+        trial.answered = ignore
         findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
         notes: tuple[str, ...] = ()
         if not findings and law.drawn:

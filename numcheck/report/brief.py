@@ -87,12 +87,23 @@ def _head(page: Page) -> Iterator[str]:
     figures = f"{count(s.kernels, 'kernel')}, {count(len(s.laws), 'law')}, {count(s.cases, 'Case')}; {places}."
     yield plain(cut("; ".join(s.sentences), 2 * SENTENCE) + ". " + cut(figures, SENTENCE))
     if page.comparison:
+        yield _repairs(page.comparison)
         yield from map(_answer, page.comparison.answers)
         for accepted in page.comparison.base.accepted[-1:]:
             yield f"The base was accepted on {plain(accepted.when)}: {plain(cut(accepted.reason, 2 * SENTENCE))}"
     yield _matrix(s.laws, s.lines)
     if page.troubles:
         yield f"{count(len(page.troubles), 'problem')} in the records, listed {PAGE}."
+
+
+def _repairs(comparison: Comparison) -> str:
+    """What failed at the base and holds now, or is judged no more."""
+    lines = [
+        f"- **{c.state.capitalize()}**: {plain(cut(c.told(comparison.at), SENTENCE))}"
+        for c in comparison.repairs[:SENTENCES]
+    ]
+    rest = len(comparison.repairs) - SENTENCES
+    return "\n".join([*lines, *([f"- and {rest:,} more {PAGE}"] if rest > 0 else [])])
 
 
 def _answer(answer: Answer) -> str:

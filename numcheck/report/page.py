@@ -59,8 +59,8 @@ class Page:
         return found if found in self.anchors else ""
 
 
-def build(records: Records, base: Baseline | None = None) -> Page:
-    """The page that these records make; base: what they are compared with."""
+def build(records: Records, base: Baseline | None = None, at: str = "") -> Page:
+    """The page that these records make; base: what they are compared with; at: as of `numcheck.compare.compare`."""
     chosen = select(records)
     found = findings(records)
     tally, lowest = gates.tally(chosen)
@@ -70,7 +70,7 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     broken_on_purpose = faults.faults(records)
-    comparison = compare(base, of(records, chosen, found)) if base is not None else None
+    comparison = compare(base, of(records, chosen, found), at) if base is not None else None
     uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
     said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
     said = _with_base(said, comparison)
@@ -122,9 +122,11 @@ def _with_base(said: summary.Summary, comparison: Comparison | None) -> summary.
     """The first screen with what the comparison comes to: "Held" is said of both, as the exit code is of a run."""
     if comparison is None:
         return said
-    sentences = [*said.sentences, f"against the base it {comparison.verdict}"]
-    if said.word == "held" and not comparison.held:
-        return replace(said, word="failed", headline="Did not hold against the base", sentences=sentences)
+    verdict = comparison.verdict if comparison.at else f"against the base it {comparison.verdict}"
+    sentences = [*said.sentences, verdict]
+    if said.word == "held":
+        word, headline = ("held" if comparison.held else "failed"), comparison.conclusion.headline
+        return replace(said, word=word, headline=headline, sentences=sentences)
     return replace(said, sentences=sentences)
 
 
