@@ -9,11 +9,8 @@ from numcheck.baseline import Figure, GateKey
 
 # What stands for a Gate where there is none.
 NO_GATE = "no such gate"
-# What an interval of times is, and when it is not to be believed.
-HINT = (
-    "the 95 % interval is of how Cases differ, not of how runs do: the two were not interleaved, and whatever else kept"
-    " either machine busy moves every Case alike; numcheck bench --ab measures"
-)
+# Why a ratio of times is a hint at most; docs/howto/compare-two-runs.md says what its interval is.
+HINT = "the two runs were not interleaved; numcheck bench --ab measures"
 
 
 def status(word: str) -> str:
