@@ -146,9 +146,7 @@ def score_apart(suspects: Sequence[Suspect], command: Sequence[str], workers: in
             yield row
 
 
-def _answers(
-    worker: _Worker, batch: list[int], suspects: Sequence[Suspect], deaths: list[Row]
-) -> Iterator[Row]:
+def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect], deaths: list[Row]) -> Iterator[Row]:
     """The rows of a batch. What is not answered stays in `worker.left`; `deaths` has where processes ended over it."""
     assert worker.process.stdout is not None
     worker.send(batch)
@@ -169,7 +167,8 @@ def _answers(
     code = worker.process.wait()
     if "law" not in worker.at or worker.at["at"] not in worker.left:
         if not worker.begun:
-            raise WorkerLost(f"a worker ended with exit code {code} before it had judged anything; --workers 1 shows why")
+            why = f"a worker ended with exit code {code} before it had judged anything"
+            raise WorkerLost(f"{why}; --workers 1 shows why")
         return
     deaths.append(worker.at)
     suspect = suspects[worker.at["at"]]

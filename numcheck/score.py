@@ -53,7 +53,6 @@ def nothing(*said: object) -> None:
 
 def unasked(spec: KernelSpec) -> None:
     """Nobody knows which other kernels there are."""
-    return None
 
 
 @dataclass

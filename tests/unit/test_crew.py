@@ -77,7 +77,7 @@ def test_a_process_that_an_outside_hand_ended_kills_nothing(tmp_path: Path) -> N
 def test_processes_that_end_on_one_case_after_another_kill_nothing() -> None:
     wandering = worker(3).copy()
     wandering[2] = wandering[2].replace("'seed': 0", "'seed': os.getpid()")
-    with pytest.raises(WorkerLost, match="4 processes ended while they judged f3.*no two on one Case"):
+    with pytest.raises(WorkerLost, match=r"4 processes ended while they judged f3.*no two on one Case"):
         list(score_apart(suspects(8), wandering, 1))
 
 
