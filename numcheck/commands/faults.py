@@ -164,6 +164,7 @@ def _figures(shown: Faults) -> Mapping[str, Any]:
             "raised": line.raised,
             "explained": line.statuses["EQUIVALENT"],
             "survivors": line.alive,
+            "judged_elsewhere": line.elsewhere,
             "allclose": {"caught": line.caught, "of": line.compared},
             "by_law": dict(line.killed),
             "seconds": round(line.seconds, 1),
@@ -222,9 +223,10 @@ def _matrix(title: str, lines: Sequence[Line], laws: Sequence[str]) -> Iterator[
 
 def _scores(shown: Faults) -> Iterator[str]:
     width = max(len("kernel"), *(len(line.name) for line in shown.specs))
-    yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived    allclose     s  each"
+    yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived  elsewhere    allclose     s  each"
     for line in shown.specs:
-        counts = f"{line.raised:>6}  {line.statuses['EQUIVALENT']:>9}  {line.alive:>8}  {line.usual:>10}"
+        explained = line.statuses["EQUIVALENT"]
+        counts = f"{line.raised:>6}  {explained:>9}  {line.alive:>8}  {line.elsewhere:>9}  {line.usual:>10}"
         time = f"{line.seconds:>4.0f}  {line.each:>4.2f}"
         yield f"{line.name:<{width}}  {line.judged:>7}  {line.dead:>6}  {line.share:>5}  {counts}  {time}"
 
