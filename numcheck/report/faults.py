@@ -79,7 +79,7 @@ class Line:
 
     @property
     def judged(self) -> int:
-        """How many could be judged: all but those that do not load, that others alone build, or that cannot run here."""
+        """How many could be judged: all but those that do not load, others alone build, or that cannot run here."""
         return self.total - sum(self.statuses[status] for status in UNJUDGED)
 
     @property
