@@ -134,6 +134,12 @@ def test_a_law_that_caught_nothing_anywhere_is_called_out(tmp_path: Path) -> Non
     assert board([*MANY, held]).idleness.startswith("Caught nothing first: memory (")
 
 
+def test_what_another_kernel_builds_is_counted_there_and_said(tmp_path: Path) -> None:
+    text = render_html(read(written(tmp_path / "r.jsonl", [*MANY, mutant(70, status="ABSENT", law="", laws={})])))
+    assert "1 mutants stand in branches that their kernel never builds" in text
+    assert [line.judged for line in board([*KILLED, mutant(70, status="ABSENT", law="")]).specs] == [18]
+
+
 def test_the_usual_test_is_compared_on_the_same_faults(tmp_path: Path) -> None:
     """What does not load, and what no test could catch, is in neither figure."""
     rows = [
