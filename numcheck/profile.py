@@ -55,6 +55,8 @@ DEEP = Profile(
     largest=2**20,
 )
 PROFILES = (QUICK, CI, DEEP)
+# Those that draw the same Cases in every run.
+REPEATING = tuple(p.name for p in PROFILES if p.derandomize)
 
 
 def profile(name: str) -> Profile:

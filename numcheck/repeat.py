@@ -23,7 +23,7 @@ from numcheck.order import Order
 from numcheck.sample import Sample
 from numcheck.spec import KernelSpec
 from numcheck.ulp import digest
-from numcheck.verdict import Rung
+from numcheck.verdict import ONE_ORDER, Rung
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,7 +124,7 @@ def permuted(subject: Subject, orders: Iterable[Order], enough: Enough = _never)
         return skipped(PERMUTED, f"only the interpreter chooses an order; this ran on {subject.first.evidence.backend}")
     tried = tuple(orders)
     if not tried:
-        return skipped(PERMUTED, "one program and no shared address: there is one order")
+        return skipped(PERMUTED, ONE_ORDER)
     return climb(PERMUTED, subject, ((f"order {o}", _ordered(subject, o)) for o in tried), enough)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -94,9 +94,10 @@ def select(records: Records) -> Selection:
         chosen.environments[row["environment"]] = row["facts"]
     places = {key: place_of(facts) for key, facts in chosen.environments.items()}
     code = {key: repr(facts.get("code")) for key, facts in chosen.environments.items()}
+    own = _own(records)
     rows = [_judged(row, places) for kind in ("case", "pooled") for row in records.of(kind)]
     # A test that broke before it judged a Case supersedes older verdicts as those of its Cases would have.
-    ended = [_judged(row, places) for row in records.of("outcome") if not Status[row["status"]].held]
+    ended = [_judged(own(row), places) for row in records.of("outcome") if not Status[row["status"]].held]
     latest = _latest((*rows, *ended), code)
     for judged in rows:
         row = judged.row
@@ -109,12 +110,39 @@ def select(records: Records) -> Selection:
         elif row["phase"] == "shrink":
             chosen.shrunk.append(judged)
     for kind, into in (("unavailable", chosen.unavailable), ("outcome", chosen.outcomes)):
-        for row in records.of(kind):
+        for row in map(own, records.of(kind)):
             kernel, place = Kernel(row["specs"], row["spec"]), places.get(row["environment"], UNKNOWN)
-            own = code.get(row["environment"], "")
-            if latest.get((kernel, row["law"], place), own) == own:
+            mine = code.get(row["environment"], "")
+            if latest.get((kernel, row["law"], place), mine) == mine:
                 into.append((kernel, row["law"], place, row))
     return chosen
+
+
+def _own(records: Records) -> Callable[[Row], Row]:
+    """A row as it is, or with the environment of its worker, its run or its kernel where it names none.
+
+    A test that broke before anything could be described is its kernel's all the same, and no other device's.
+    """
+    known = {row["environment"] for row in records.of("environment")}
+    if all(row["environment"] in known for kind in ("outcome", "unavailable") for row in records.of(kind)):
+        return lambda row: row
+    found: dict[Hashable, set[str]] = {}
+    for row in records.rows:
+        named = row.get("environment")
+        if isinstance(named, str) and named in known:
+            keys = ((row["run"], row["worker"]), row["run"], (row.get("specs"), row.get("spec"), ""))
+            for key in keys:
+                found.setdefault(key, set()).add(named)
+
+    def own(row: Row) -> Row:
+        if row["environment"] in known:
+            return row
+        for key in ((row["run"], row["worker"]), row["run"], (row["specs"], row["spec"], "")):
+            if len(found.get(key, ())) == 1:
+                return {**row, "environment": next(iter(found[key]))}
+        return row
+
+    return own
 
 
 def _judged(row: Row, places: Mapping[str, Place]) -> Judged:

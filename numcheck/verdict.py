@@ -32,6 +32,10 @@ class Status(IntEnum):
         return self in (Status.PASS, Status.ORDER_DEPENDENT)
 
 
+# Why the rung of other orders has no runs where there is nothing to vary: no reader takes it for one that was left out.
+ONE_ORDER = "one program and no shared address: there is one order"
+
+
 @dataclass(frozen=True)
 class Rung:
     """One step of the repeat ladder: what was repeated, how often, and which output hashes came back."""

@@ -7,19 +7,21 @@ from numcheck.baseline.gather import of
 from numcheck.baseline.known import (
     Acceptance,
     Baseline,
+    Certified,
+    Draws,
     Figure,
     GateKey,
     Known,
     Seen,
     Subject,
-    joined,
-    narrowed,
-    within,
 )
+from numcheck.baseline.parts import joined, narrowed, placed, within
 
 __all__ = [
     "Acceptance",
     "Baseline",
+    "Certified",
+    "Draws",
     "Figure",
     "GateKey",
     "Known",
@@ -29,6 +31,7 @@ __all__ = [
     "load",
     "narrowed",
     "of",
+    "placed",
     "text",
     "within",
 ]

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from numcheck.baseline.gather import of
-from numcheck.baseline.known import Acceptance, Baseline, Figure, GateKey, Known, Seen, Subject
-from numcheck.case import Case
+from numcheck.baseline.known import Acceptance, Baseline
+from numcheck.baseline.rows import certified, certified_json, known, known_json, text_of, texts_of
 from numcheck.errors import BadRecords, NumcheckError
-from numcheck.gate import GATE_KINDS
 from numcheck.record import read
-from numcheck.selection import Kernel, Place
-from numcheck.verdict import Status
 
 FORMAT = "numcheck baseline"
 VERSION = 1
-# Significant digits that the file keeps of a figure: a change of a gate that matters is far larger.
-DIGITS = 6
-# What a Gate's row ends in where nothing else is said: no lower limit, no spread, not vacuous.
-USUAL = (None, None, "-inf", 0.0, False)
 
 
 def load(path: Path) -> Baseline:
@@ -63,7 +54,8 @@ def text(baseline: Baseline) -> str:
 
 
 def plain(baseline: Baseline) -> dict[str, Any]:
-    """A plain JSON object; `parse` is its inverse, up to `DIGITS` digits of each figure."""
+    """A plain JSON object; `parse` is its inverse, up to `numcheck.baseline.rows.DIGITS` digits of each figure."""
+    certificates = certified_json(baseline.certificates)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -72,7 +64,9 @@ def plain(baseline: Baseline) -> dict[str, Any]:
         "accepted": [vars(a) for a in baseline.accepted],
         "unfinished": list(baseline.unfinished),
         "torn": list(baseline.torn),
-        "kernels": [_known_json(k) for k in baseline.kernels.values()],
+        "profiles": list(baseline.profiles),
+        **({"certificates": certificates} if certificates is not None else {}),
+        "kernels": [known_json(k) for k in baseline.kernels.values()],
     }
 
 
@@ -86,162 +80,19 @@ def parse(data: object, file: str = "baseline") -> Baseline:
             "install a newer numcheck"
         )
     try:
-        known = [_known(k) for k in data["kernels"]]
+        kernels = [known(k) for k in data["kernels"]]
         return Baseline(
-            {k.subject.key: k for k in known},
-            _text(data["when"], "when"),
-            _text(data["commit"], "commit"),
-            tuple(Acceptance(**_texts(a, "accepted")) for a in data["accepted"]),
-            tuple(_text(line, "unfinished") for line in data["unfinished"]),
-            tuple(_text(line, "torn") for line in data.get("torn", ())),
+            {k.subject.key: k for k in kernels},
+            text_of(data["when"], "when"),
+            text_of(data["commit"], "commit"),
+            tuple(Acceptance(**texts_of(a, "accepted")) for a in data["accepted"]),
+            tuple(text_of(line, "unfinished") for line in data["unfinished"]),
+            tuple(text_of(line, "torn") for line in data.get("torn", ())),
+            tuple(text_of(name, "profiles") for name in data.get("profiles", ())),
+            certified(data.get("certificates")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, NumcheckError) as error:
         raise BadRecords(
             f"{file}: a damaged baseline ({type(error).__name__}: {error}); restore it from the repository, or "
             "accept the records again"
         ) from None
-
-
-def _short(value: float) -> float | str:
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(value)
-
-
-def _known_json(known: Known) -> dict[str, Any]:
-    kernel, place = known.subject.kernel, known.subject.place
-    return {
-        "specs": kernel.specs,
-        "spec": kernel.spec,
-        "place": [place.rank, place.name],
-        "laws": dict(known.laws),
-        "pooled": _gates_json(known.pooled),
-        "declared": dict(known.declared),
-        "skipped": dict(known.skipped),
-        "machine": dict(known.machine),
-        "cases": [_seen_json(seen) for seen in known.cases.values()],
-    }
-
-
-def _known(data: Mapping[str, Any]) -> Known:
-    rank, place = data["place"]
-    if type(rank) is not int:
-        raise ValueError(f"place {data['place']!r}; allowed: a rank and a name")
-    kernel = Kernel(_text(data["specs"], "specs"), _text(data["spec"], "spec"))
-    subject = Subject(kernel, Place(rank, _text(place, "place")))
-    cases = [_seen(row) for row in data["cases"]]
-    for law, status in data["laws"].items():
-        _allowed(status, f"{data['spec']} under {law}")
-    return Known(
-        subject,
-        dict(data["laws"]),
-        _gates(data["pooled"]),
-        _texts(data["declared"], "declared"),
-        _texts(data["skipped"], "skipped"),
-        {seen.case.key: seen for seen in cases},
-        _texts(data["machine"], "machine"),
-    )
-
-
-def _allowed(status: object, where: str) -> None:
-    """Raises ValueError for what is no status: everything that reads a baseline looks them up by name."""
-    if status not in Status.__members__:
-        raise ValueError(f"status {status!r} of {where}; allowed: {', '.join(Status.__members__)}")
-
-
-def _seen_json(seen: Seen) -> dict[str, Any]:
-    outputs = {law: {o: s for o, s in by.items() if s != "PASS"} for law, by in seen.outputs.items()}
-    return {
-        "case": seen.case.to_json(),
-        "phase": seen.phase,
-        "status": dict(seen.status),
-        "names": {law: list(by) for law, by in seen.outputs.items()},
-        "outputs": {law: by for law, by in outputs.items() if by},
-        "hashes": _hashes_json(seen.hashes),
-        "gates": _gates_json(seen.gates),
-        "seconds": {law: _short(s) for law, s in seen.seconds.items()},
-        "bytes": [seen.measured_bytes, seen.formula_bytes],
-    }
-
-
-def _seen(data: Mapping[str, Any]) -> Seen:
-    outputs = {
-        law: {name: data["outputs"].get(law, {}).get(name, "PASS") for name in names}
-        for law, names in data["names"].items()
-    }
-    for law, status in data["status"].items():
-        _allowed(status, f"a Case under {law}")
-    for law, by in outputs.items():
-        for name, status in by.items():
-            _allowed(status, f"{name} under {law}")
-    return Seen(
-        Case.from_json(data["case"]),
-        _text(data["phase"], "phase"),
-        dict(data["status"]),
-        outputs,
-        _hashes(data["hashes"]),
-        _gates(data["gates"]),
-        {law: float(s) for law, s in data["seconds"].items()},
-        *_bytes(data["bytes"]),
-    )
-
-
-def _text(value: object, what: str) -> str:
-    """Raises ValueError for what is no text: it would be compared, sorted and printed as one."""
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} as {what}; allowed: text")
-    return value
-
-
-def _texts(values: Mapping[str, object], what: str) -> dict[str, str]:
-    return {name: _text(value, f"{name} of {what}") for name, value in values.items()}
-
-
-def _bytes(row: list[object]) -> tuple[int | None, int | None]:
-    """Measured and by the formula; either may be unknown."""
-    measured, formula = row
-    for count in row:
-        if count is not None and (type(count) is not int or count < 0):
-            raise ValueError(f"{count!r} bytes; allowed: a whole number from 0, or null")
-    return cast("int | None", measured), cast("int | None", formula)
-
-
-def _hashes_json(hashes: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """By law; laws that agree share one entry, whose key names them."""
-    shared: dict[str, list[str]] = {}
-    for law, by in hashes.items():
-        if by:
-            shared.setdefault(json.dumps(by, sort_keys=True), []).append(law)
-    return {" ".join(laws): json.loads(by) for by, laws in shared.items()}
-
-
-def _hashes(data: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    return {law: _texts(by, "hashes") for laws, by in data.items() for law in laws.split(" ")}
-
-
-def _gates_json(gates: Mapping[GateKey, Figure]) -> dict[str, list[Any]]:
-    return {" ".join(key): _figure_json(figure) for key, figure in gates.items()}
-
-
-def _gates(data: Mapping[str, list[Any]]) -> dict[GateKey, Figure]:
-    return {_gate_key(key): _figure(figure) for key, figure in data.items()}
-
-
-def _gate_key(key: str) -> GateKey:
-    # An output's name may hold spaces, a law's or a kind's never does.
-    law, rest = key.split(" ", 1)
-    output, kind = rest.rsplit(" ", 1)
-    if kind not in GATE_KINDS:
-        raise ValueError(f"gate kind {kind!r} of {output} under {law}; allowed: {', '.join(GATE_KINDS)}")
-    return law, output, kind
-
-
-def _figure_json(figure: Figure) -> list[Any]:
-    """[value, limit, lower, spread, vacuous], cut where the rest is what is usual."""
-    row = [*map(_short, (figure.value, figure.limit, figure.lower, figure.spread)), figure.vacuous]
-    while len(row) > 2 and row[-1] == USUAL[len(row) - 1]:
-        row.pop()
-    return row
-
-
-def _figure(row: list[Any]) -> Figure:
-    value, limit, lower, spread, vacuous = row + list(USUAL[len(row) :])
-    return Figure(float(value), float(limit), float(lower), float(spread), bool(vacuous))

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from numcheck.baseline.known import Baseline, Figure, GateKey, Known, Seen, Subject
+from numcheck.baseline.known import Baseline, Certified, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
 from numcheck.finding import Finding, findings
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
-from numcheck.verdict import Status, together, worst
+from numcheck.verdict import ONE_ORDER, Status, together, worst
+
+# Longest reason kept of a failure: an error quotes what it was given, which may be of any length.
+LONGEST = 400
+# What of a Case is counted over those drawn: of each it matters that the draws still come to every value.
+DRAWN = ("dtype", "regime", "layout")
 
 
 def of(records: Records, chosen: Selection | None = None, found: Sequence[Finding] | None = None) -> Baseline:
@@ -46,7 +51,14 @@ def of(records: Records, chosen: Selection | None = None, found: Sequence[Findin
         _commit(chosen.environments.values()),
         unfinished=tuple(unfinished),
         torn=tuple(_told(f) for f in found if f.kind == "bits_differ"),
+        profiles=tuple(dict.fromkeys(str(row["facts"].get("profile", "")) for row in chosen.runs if row.get("facts"))),
+        certificates={row["oracle"]: _certified(row) for row in records.of("certificate")},
     )
+
+
+def _certified(row: Mapping[str, Any]) -> Certified:
+    limit = float(row.get("limit", "nan"))
+    return Certified(row["status"], row.get("vjp", ""), limit, row.get("cases", 0), tuple(row.get("by_output", {})))
 
 
 def _told(finding: Finding) -> str:
@@ -61,6 +73,8 @@ class _Gathering:
         self.pooled: dict[GateKey, Figure] = {}
         self.statuses: dict[str, dict[str, set[Status]]] = {}
         self.declared: dict[str, str] = {}
+        self.oracle = ""
+        self.drawn: dict[str, dict[str, dict[str, int]]] = {}
         self.skipped: dict[str, str] = {}
         self.machine: dict[str, str] = {}
         self.runs: set[str] = set()
@@ -69,6 +83,7 @@ class _Gathering:
         """The Contract of the runs whose verdicts count; of several the last, whole, since lines may have gone."""
         if row["run"] in self.runs or not self.runs:
             self.declared = {str(k): str(v) for k, v in row["contract"].items()}
+            self.oracle = row.get("oracle", "")
 
     def case(self, judged: Judged, environments: Mapping[str, Mapping[str, Any]]) -> None:
         row, law = judged.row, judged.law
@@ -79,8 +94,14 @@ class _Gathering:
         outputs = seen["outputs"].setdefault(law, {})
         for name, verdict in row["outputs"].items():
             outputs[name] = _worse(outputs.get(name), verdict["status"])
+            if not Status[verdict["status"]].held:
+                seen["why"].setdefault(law, {})[name] = _why(verdict)
         seen["hashes"].setdefault(law, {}).update(row.get("hashes", {}))
         _nearest(seen["gates"], law, row.get("gates", []))
+        if row["rungs"]:
+            seen["rungs"][law] = _climbed(row["rungs"])
+        if row["phase"] == "draw":
+            self._count(law, case)
         if "kernel" in row.get("seconds", {}):
             seen["seconds"][law] = float(row["seconds"]["kernel"])
         figures = row.get("figures", {})
@@ -103,7 +124,16 @@ class _Gathering:
     def known(self, subject: Subject) -> Known:
         laws = {law: together(outputs.values()).name for law, outputs in self.statuses.items()}
         cases = {key: Seen(**seen) for key, seen in sorted(self.cases.items())}
-        return Known(subject, laws, self.pooled, self.declared, self.skipped, cases, self.machine)
+        return Known(
+            subject, laws, self.pooled, self.declared, self.skipped, cases, self.machine, self.oracle, self.drawn
+        )
+
+    def _count(self, law: str, case: Case) -> None:
+        """A Case that was drawn twice counts twice: what matters is how often the draws come to a value."""
+        by = self.drawn.setdefault(law, {what: {} for what in DRAWN})
+        for what in DRAWN:
+            value = getattr(case, what)
+            by[what][value] = by[what].get(value, 0) + 1
 
     def _status(self, law: str, outputs: Mapping[str, Any]) -> None:
         for name, verdict in outputs.items():
@@ -116,11 +146,30 @@ def _worse(one: str | None, other: str) -> str:
 
 
 def _blank(case: Case, phase: str) -> dict[str, Any]:
-    return {"case": case, "phase": phase, "status": {}, "outputs": {}, "hashes": {}, "gates": {}, "seconds": {}}
+    by_law: dict[str, Any] = {
+        "status": {},
+        "outputs": {},
+        "hashes": {},
+        "gates": {},
+        "seconds": {},
+        "rungs": {},
+        "why": {},
+    }
+    return {"case": case, "phase": phase, **by_law}
+
+
+def _why(verdict: Mapping[str, Any]) -> str:
+    said = "; ".join(filter(None, (verdict.get("why", ""), verdict.get("where", ""))))
+    return said if len(said) <= LONGEST else said[:LONGEST] + "..."
+
+
+def _climbed(rungs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Rung -> its runs: 0 where there was nothing to vary, left out where it could not be climbed."""
+    return {r["name"]: r["runs"] for r in rungs if r["runs"] or r.get("note") == ONE_ORDER}
 
 
 def _nearest(into: dict[GateKey, Figure], law: str, gates: Iterable[Mapping[str, Any]]) -> None:
-    """Keep of each kind of Gate the one nearest to its limit."""
+    """Keep of each kind of Gate the one nearest to its limit, of those that could have failed, if any could."""
     for row in gates:
         key = law, str(row["output"]), str(row["kind"])
         figure = Figure(
@@ -131,7 +180,8 @@ def _nearest(into: dict[GateKey, Figure], law: str, gates: Iterable[Mapping[str,
             bool(row.get("vacuous")),
         )
         old = into.get(key)
-        if old is None or figure.headroom(key) < old.headroom(key):
+        nearer = old is None or figure.headroom(key) < old.headroom(key)
+        if old is None or (nearer if figure.vacuous == old.vacuous else old.vacuous):
             into[key] = figure
 
 

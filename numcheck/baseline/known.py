@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from numcheck.case import Case
 from numcheck.gate import Gate, GateKind
 from numcheck.selection import Kernel, Place
 
-T = TypeVar("T")
 # A Gate's place: law, output, kind.
 GateKey = tuple[str, str, str]
+# What of a drawn Case is counted -> its value -> in how many.
+Draws = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Seen:
 
     status: law -> its status. outputs: law -> output -> status. hashes: law -> output -> digest of its bits (laws may
     give a Case values of their own, so each compares with itself). gates: the Gate nearest to its limit, for each law,
-    output and kind. phase: grid, regression or draw.
+    output and kind. phase: grid, regression or draw. rungs: law -> rung of the repeat ladder -> its runs, 0 where there
+    was nothing to vary, none where it was not climbed; None where the file was written before rungs were kept. why:
+    law -> output that did not hold -> in a line why, and its worst element.
     """
 
     case: Case
@@ -56,6 +59,8 @@ class Seen:
     seconds: Mapping[str, float] = field(default_factory=dict)
     measured_bytes: int | None = None
     formula_bytes: int | None = None
+    rungs: Mapping[str, Mapping[str, int]] | None = None
+    why: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,9 @@ class Known:
     """What one run says of one kernel on one device.
 
     laws: law -> the status of the whole generated test. pooled: the Gates over all Cases. declared: the Contract in
-    words, by what it says it of. skipped: law -> why nothing ran. machine: what bits and times depend on.
+    words, by what it says it of. skipped: law -> why nothing ran. machine: what bits and times depend on. oracle: by
+    name, "" where unknown. drawn: law -> what of a Case -> its value -> how many Cases were drawn with it; None where
+    the file was written before they were counted.
     """
 
     subject: Subject
@@ -91,6 +98,19 @@ class Known:
     skipped: Mapping[str, str] = field(default_factory=dict)
     cases: Mapping[str, Seen] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
+    oracle: str = ""
+    drawn: Mapping[str, Draws] | None = None
+
+
+@dataclass(frozen=True)
+class Certified:
+    """An oracle's certificate: status, origin of the gradients, limit, number of Cases, outputs."""
+
+    status: str
+    vjp: str = ""
+    limit: float = math.nan
+    cases: int = 0
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +128,8 @@ class Baseline:
     """One side of a comparison.
 
     unfinished: what was started and never judged, and files that could not be read. torn: Cases of which the run
-    itself holds two hashes, so that neither can stand for it.
+    itself holds two hashes, so that neither can stand for it. profiles: how hard the runs looked. certificates: by
+    oracle; None where the file was written before they were kept.
     """
 
     kernels: Mapping[str, Known]
@@ -117,80 +138,5 @@ class Baseline:
     accepted: tuple[Acceptance, ...] = ()
     unfinished: tuple[str, ...] = ()
     torn: tuple[str, ...] = ()
-
-
-def narrowed(base: Baseline, head: Baseline) -> Baseline:
-    """Of `base`, the kernels and laws that `head` judged: for a run that asked for a part only."""
-    kept = {}
-    for key, now in head.kernels.items():
-        if key in base.kernels:
-            then = base.kernels[key]
-            # A law that could not run was asked for; a skip without a law is one of every law.
-            asked = {*now.laws, *now.skipped, *(then.laws if "" in now.skipped else ())}
-            laws = {law: status for law, status in then.laws.items() if law in asked}
-            skipped = {law: why for law, why in then.skipped.items() if law in asked}
-            cases = {name: seen for name, seen in then.cases.items() if any(law in laws for law in seen.status)}
-            kept[key] = replace(then, laws=laws, skipped=skipped, cases=cases)
-    return replace(base, kernels=kept)
-
-
-def within(base: Baseline, modules: Collection[str]) -> Baseline:
-    """Of `base`, the kernels of these specs modules."""
-    kept = {key: known for key, known in base.kernels.items() if known.subject.kernel.specs in modules}
-    return replace(base, kernels=kept)
-
-
-def joined(then: Known, now: Known) -> Known:
-    """`then` with each law that `now` judged, or says could not run, replaced whole; the other laws stay, Case by Case.
-
-    Bits of a law that stays are kept only where both were judged on one machine: the file names one machine a kernel.
-    """
-    replaced = {*now.laws, *now.skipped}
-    one = all(then.machine[name] == fact for name, fact in now.machine.items() if name in then.machine)
-    cases = {key: _less(seen, replaced, one) for key, seen in then.cases.items()}
-    cases = {key: seen for key, seen in cases.items() if seen.status}
-    cases |= {key: _both(cases[key], seen) if key in cases else seen for key, seen in now.cases.items()}
-    return replace(
-        now,
-        laws={**_but(then.laws, replaced), **now.laws},
-        pooled={**{key: f for key, f in then.pooled.items() if key[0] not in replaced}, **now.pooled},
-        declared=now.declared or then.declared,
-        skipped={**_but(then.skipped, {*replaced, ""}), **now.skipped},
-        cases=dict(sorted(cases.items())),
-        machine={**then.machine, **now.machine},
-    )
-
-
-def _but(by_law: Mapping[str, T], laws: Collection[str]) -> dict[str, T]:
-    return {law: value for law, value in by_law.items() if law not in laws}
-
-
-def _less(seen: Seen, laws: Collection[str], hashes: bool) -> Seen:
-    """`seen` without what these laws said of it."""
-    bytes_of = (None, None) if "memory" in laws else (seen.measured_bytes, seen.formula_bytes)
-    return Seen(
-        seen.case,
-        seen.phase,
-        _but(seen.status, laws),
-        _but(seen.outputs, laws),
-        _but(seen.hashes, laws) if hashes else {},
-        {key: figure for key, figure in seen.gates.items() if key[0] not in laws},
-        _but(seen.seconds, laws) if hashes else {},
-        *bytes_of,
-    )
-
-
-def _both(one: Seen, other: Seen) -> Seen:
-    """What two sets of laws, with none in common, say of one Case."""
-    measured = other if other.measured_bytes is not None else one
-    return Seen(
-        other.case,
-        other.phase,
-        {**one.status, **other.status},
-        {**one.outputs, **other.outputs},
-        {**one.hashes, **other.hashes},
-        {**one.gates, **other.gates},
-        {**one.seconds, **other.seconds},
-        measured.measured_bytes,
-        measured.formula_bytes,
-    )
+    profiles: tuple[str, ...] = ()
+    certificates: Mapping[str, Certified] | None = None

@@ -12,12 +12,9 @@ from numcheck.commands.common import spare
 from numcheck.compare import compare
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line, visible
-from numcheck.profile import PROFILES
+from numcheck.profile import REPEATING
 from numcheck.record import read, write_whole
 from numcheck.verdict import Status
-
-# Profiles that draw the same Cases in every run.
-REPEATING = tuple(p.name for p in PROFILES if p.derandomize)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -37,6 +34,11 @@ def main(options: argparse.Namespace) -> int:
         for law, status in k.laws.items()
         if not Status[status].held
     ]
+    failed += [
+        f"the oracle {name} FAILED its certificate"
+        for name, found in (head.certificates or {}).items()
+        if found.status == "FAILED"
+    ]
     if failed:
         print("not accepted, since a baseline holds what held:\n  " + "\n  ".join(map(one_line, failed)))
         print(
@@ -48,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
             f"{', '.join(options.records)}: {'; '.join((*head.torn, *head.unfinished))}; a baseline is one whole run "
             "with one answer for each Case: run again with fresh records, and accept those"
         )
-    repeats = all(row["facts"].get("profile") in REPEATING for row in records.of("run"))
+    repeats = all(profile in REPEATING for profile in head.profiles)
     if not any(_kept(k, repeats).cases for k in head.kernels.values()):
         raise BadRecords(
             f"{', '.join(options.records)}: no named Case was judged, so there is nothing to accept; "
@@ -69,7 +71,16 @@ def _accepted(base: Baseline | None, head: Baseline, reason: str, repeats: bool)
     changed = "the first" if base is None else _changed(base, head)
     entry = Acceptance(reason, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", head.commit, changed)
     history = (*(base.accepted if base else ()), entry)
-    return Baseline({**older, **kernels}, head.when, head.commit, history)
+    return Baseline(
+        {**older, **kernels},
+        head.when,
+        head.commit,
+        history,
+        profiles=tuple(
+            dict.fromkeys((*(base.profiles if base and older.keys() - kernels.keys() else ()), *head.profiles))
+        ),
+        certificates={**((base.certificates or {}) if base else {}), **(head.certificates or {})},
+    )
 
 
 def _kept(known: Known, repeats: bool) -> Known:

@@ -6,24 +6,52 @@ compared only between machines on which they mean something; verdicts, limits an
 
 from __future__ import annotations
 
-from numcheck.baseline import Baseline
+from dataclasses import replace
+
+from numcheck.baseline import Baseline, placed
 from numcheck.compare import answers
+from numcheck.compare.claims import claims
+from numcheck.compare.conclusion import conclude
 from numcheck.compare.kernel import kernel
-from numcheck.compare.kinds import Answer, Bits, Compared, Comparison, Moved, Ratio
+from numcheck.compare.kinds import Answer, Bits, Claim, Compared, Comparison, Conclusion, Moved, Ratio
+from numcheck.compare.power import certificates
 from numcheck.compare.told import Told, told
+from numcheck.profile import REPEATING
 
-__all__ = ["Answer", "Bits", "Compared", "Comparison", "Moved", "Ratio", "Told", "compare", "told"]
+__all__ = [
+    "Answer",
+    "Bits",
+    "Claim",
+    "Compared",
+    "Comparison",
+    "Conclusion",
+    "Moved",
+    "Ratio",
+    "Told",
+    "compare",
+    "told",
+]
 
 
-def compare(base: Baseline, head: Baseline) -> Comparison:
-    """`head` against `base`, kernel by kernel and device by device."""
+def compare(base: Baseline, head: Baseline, at: str = "") -> Comparison:
+    """`head` against `base`, kernel by kernel and device by device.
+
+    at: the base's revision, where the question is whether the head repairs what fails there.
+    """
+    head = placed(base, head)
     shared = [key for key in base.kernels if key in head.kernels]
-    kernels = tuple(kernel(base.kernels[key], head.kernels[key]) for key in shared)
-    added = tuple(k.subject for key, k in head.kernels.items() if key not in base.kernels)
-    gone = tuple(k.subject for key, k in base.kernels.items() if key not in head.kernels)
-    said = (
-        answers.bits(base, head, kernels),
-        answers.fell(base, head, kernels, gone),
-        answers.not_run(base, head, kernels, gone),
+    repeats = all(profile in REPEATING for profile in (*base.profiles, *head.profiles))
+    oracles = {base.kernels[key].oracle for key in shared if head.kernels[key].cases}
+    found = Comparison(
+        base,
+        head,
+        tuple(kernel(base.kernels[key], head.kernels[key], repeats) for key in shared),
+        added=tuple(k.subject for key, k in head.kernels.items() if key not in base.kernels),
+        gone=tuple(k.subject for key, k in base.kernels.items() if key not in head.kernels),
+        certificates=tuple(certificates(base.certificates, head.certificates, oracles)),
+        claims=tuple(claims(base, head)),
+        at=at,
+        repeats=repeats,
     )
-    return Comparison(base, head, kernels, added, gone, said)
+    found = replace(found, answers=(answers.bits(found), answers.fell(found), answers.not_run(found)))
+    return replace(found, conclusion=conclude(found))

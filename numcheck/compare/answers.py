@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from numcheck.baseline import Baseline, Subject
+from numcheck.baseline import Baseline, Known
 from numcheck.compare import words
-from numcheck.compare.kinds import Answer, Compared
+from numcheck.compare.conclusion import failing
+from numcheck.compare.kinds import Answer, Compared, Comparison
 from numcheck.compare.told import Told, fallen, told
 from numcheck.verdict import Status
 
 
-def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
+def bits(found: Comparison) -> Answer:
     question = "Did bits change?"
-    kernels = tuple(kernels)
+    base, head, kernels = found.base, found.head, found.kernels
     said = [
         f"{k.subject.name}: {b.output} in {len(b.changed)} of {words.count(b.same + len(b.changed), 'Case')}"
         for k in kernels
@@ -30,7 +31,7 @@ def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
     )
     blind += tuple(f"the base holds no one answer: {line}" for line in base.torn)
     if said:
-        return Answer(question, "yes", (*said, "a new baseline needs a written reason: numcheck accept", *blind))
+        return Answer(question, "yes", (*said, _advice(found), *blind))
     if blind or not any(k.bits for k in kernels):
         return Answer(
             question, "unknown", blind or (_apart(base, head, kernels) or "no Case was hashed on both sides",)
@@ -39,6 +40,18 @@ def bits(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Answer:
     shared, new = sum(k.shared for k in kernels), sum(k.new for k in kernels)
     beside = f"{shared:,} of {words.count(shared + new, 'Case')} compared, {new:,} not in the base"
     return Answer(question, "no", (beside,) if new else ())
+
+
+def _advice(found: Comparison) -> str:
+    """What to do about other bits: a head that does not hold cannot be accepted, whatever the reason."""
+    if found.at:
+        return "a repair changes bits; whether these may change is for the reviewer to say"
+    broken = next(failing(found.head), "")
+    if broken:
+        return f"the head cannot be accepted as a new baseline before it holds: {broken}"
+    if found.head.unfinished or found.head.torn:
+        return "the head cannot be accepted as a new baseline: it is not one whole run with one answer for each Case"
+    return "a new baseline needs a written reason: numcheck accept"
 
 
 def _apart(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> str:
@@ -62,37 +75,40 @@ def _blind(kernels: Iterable[Compared]) -> Iterator[str]:
         yield f"{found[0] if len(found) == 1 else f'{len(found)} kernels'}: {reason}"
 
 
-def fell(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
+def fell(found: Comparison) -> Answer:
     """A kernel that is gone is a loss, but not where nothing ran on its device: that is for the third answer."""
-    kernels = tuple(kernels)
+    base, head, kernels = found.base, found.head, found.kernels
     places = {known.subject.place for known in head.kernels.values() if known.cases}
-    said = [f"{s.name} is no longer judged" for s in gone if s.place in places]
+    said = [f"{s.name} is no longer judged" for s in found.gone if s.place in places]
     for k in kernels:
         name = k.subject.name
         said += [f"{name}: {t.what}: {t.before}, now {t.after}{_in(t)}" for t in fallen(k.losses)]
         if k.vanished:
             said.append(f"{name}: {words.no_longer_run(k.vanished)}")
+    said += [f"{m.what}: {m.before}, now {m.after}" for m in found.certificates if m.loss]
+    # Draws that come again in every run, and of which those that failed are not among the head's.
+    said += [claim.told() for claim in found.claims if found.repeats and claim.output and not claim.after]
+    said += _new(base, head)
     if not kernels and not said:
         return Answer("Did accuracy or coverage fall?", "unknown", (_apart(base, head, kernels),))
-    word = "yes" if said else "no"
+    word, losses = "yes" if said else "no", len(said)
     # Not a fall by itself, but what every verdict rests on.
     said += [
         f"{k.subject.name} promises otherwise: {', '.join(t.what for t in told(k.contract))}"
         for k in kernels
         if k.contract
     ]
-    said += _failing(base, head, kernels)
-    return Answer("Did accuracy or coverage fall?", word, tuple(said))
+    for k in kernels:
+        said += [f"{k.subject.name}: {law}: {status}, as on the base's side" for law, status in k.failing.items()]
+    return Answer("Did accuracy or coverage fall?", word, tuple(said), losses)
 
 
 def _in(one: Told) -> str:
     return f" in {words.count(one.cases, 'Case')}" if one.case is not None else ""
 
 
-def _failing(base: Baseline, head: Baseline, kernels: Iterable[Compared]) -> Iterator[str]:
-    """What does not hold and has not fallen either: it failed on the base too, or the base does not have it."""
-    for k in kernels:
-        yield from (f"{k.subject.name}: {law}: {status}, as on the base's side" for law, status in k.failing.items())
+def _new(base: Baseline, head: Baseline) -> Iterator[str]:
+    """What fails in a kernel that the base does not have: nothing was lost, and yet less holds than before."""
     for known in (known for key, known in head.kernels.items() if key not in base.kernels):
         failed = [f"{law} {status}" for law, status in known.laws.items() if not Status[status].held]
         if failed:
@@ -105,8 +121,19 @@ def _undrawn(k: Compared, laws: Mapping[str, str]) -> Iterator[str]:
         yield f"{k.subject.name} under {law}: {then - now} of {words.count(then, 'Case')} that the base drew{why}"
 
 
-def not_run(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: Iterable[Subject]) -> Answer:
-    said = [f"{s.name}, which the base judged" for s in gone]
+def _fewer(k: Compared, then: Known, now: Known) -> Iterator[str]:
+    """Laws that held and drew far fewer Cases, where nothing else says so."""
+    for law in then.drawn or {}:
+        if law in k.undrawn or law not in now.laws or not Status[now.laws[law]].held or now.drawn is None:
+            continue
+        before, after = (sum(by.get(law, {}).get("dtype", {}).values()) for by in (then.drawn or {}, now.drawn))
+        if 2 * after < before:
+            yield f"{k.subject.name} under {law}: {words.count(before, 'Case')} drawn by the base, {after} by the head"
+
+
+def not_run(found: Comparison) -> Answer:
+    base, head, kernels = found.base, found.head, found.kernels
+    said = [f"{s.name}, which the base judged" for s in found.gone]
     for known in head.kernels.values():
         reasons: dict[str, list[str]] = {}
         for law, reason in known.skipped.items():
@@ -119,6 +146,10 @@ def not_run(base: Baseline, head: Baseline, kernels: Iterable[Compared], gone: I
         if k.vanished
     ]
     said += [line for k in kernels for line in _undrawn(k, head.kernels[k.subject.key].laws)]
+    said += [line for k in kernels for line in _fewer(k, *(side.kernels[k.subject.key] for side in (base, head)))]
+    profiles = [", ".join(filter(None, side.profiles)) for side in (base, head)]
+    if all(profiles) and profiles[0] != profiles[1]:
+        said.append(f"as much on both sides: the base ran in profile {profiles[0]}, the head in {profiles[1]}")
     said += head.unfinished
     said += [f"on the base's side: {line}" for line in base.unfinished]
     return Answer("What was not run?", "something" if said else "nothing", tuple(said))

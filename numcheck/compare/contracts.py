@@ -10,12 +10,17 @@ from numcheck.contract import ORDER_PROMISES
 
 # Lines that say one thing of each output or point.
 LISTS = ("order ", "roundings ", "sums ", "flat caps", "agrees")
+# What a line that is not there reads.
+NONE = "not declared"
 
 
-def contract(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Moved]:
-    # A side that was written before Contracts were recorded knows nothing of them.
+def contract(then: Mapping[str, str], now: Mapping[str, str], ran: bool = True) -> Iterator[Moved]:
+    """ran: whether the head judged any Case; a kernel that could not run at all says so elsewhere."""
+    if then and ran and not now:
+        yield Moved("Contract", "declared", NONE, loss=True)
+    # A base that was written before Contracts were recorded knows nothing of them.
     for what in dict.fromkeys((*then, *now)) if then and now else ():
-        old, new = then.get(what, "not declared"), now.get(what, "not declared")
+        old, new = then.get(what, NONE), now.get(what, NONE)
         if old != new:
             yield Moved(what, *_moved(what, old, new), loss=_promises_less(what, old, new))
 
@@ -26,11 +31,13 @@ def _moved(what: str, then: str, now: str) -> tuple[str, str]:
         return then, now
     old, new = then.split(", "), now.split(", ")
     before, after = ", ".join(o for o in old if o not in new), ", ".join(n for n in new if n not in old)
-    return before or "not declared", after or "not declared"
+    return before or NONE, after or NONE
 
 
 def _promises_less(what: str, then: str, now: str) -> bool:
     """Whether a line of `numcheck.declared` that moved promises less; of lines not named here that is not defined."""
+    if now == NONE:
+        return what != "addresses"  # said of 32 bits alone
     if what.startswith("order "):
         return _weaker(then, now)
     if what in ("dtypes", "outputs"):
@@ -43,7 +50,7 @@ def _promises_less(what: str, then: str, now: str) -> bool:
     if what == "addresses":
         return now == "32 bits"
     if what == "agrees":
-        return then != "not declared" and bool(set(then.split(", ")) - set(now.split(", ")))
+        return then != NONE and bool(set(then.split(", ")) - set(now.split(", ")))
     return False
 
 

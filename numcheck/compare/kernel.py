@@ -14,6 +14,7 @@ from numcheck.compare.contracts import contract
 from numcheck.compare.coverage import failing, lapsed, skip, skips, undrawn, vanished
 from numcheck.compare.kinds import Compared, Moved, Ratio
 from numcheck.compare.outputs import outputs
+from numcheck.compare.power import judged, power
 from numcheck.verdict import Status
 
 # A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
@@ -33,7 +34,8 @@ FIXED = ("band", "bias", "cap")
 Pairs = Iterable[tuple[Seen, Seen]]
 
 
-def kernel(then: Known, now: Known) -> Compared:
+def kernel(then: Known, now: Known, repeats: bool = False) -> Compared:
+    """repeats: whether both sides' profiles draw the same Cases in every run."""
     shared = {key: (then.cases[key], seen) for key, seen in now.cases.items() if key in then.cases}
     # Where one side judged nothing there is no machine to compare with, and no bits.
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
@@ -44,8 +46,9 @@ def kernel(then: Known, now: Known) -> Compared:
         cases=(*_statuses(shared.values()), *lapsed(shared.values(), then, now)),
         gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
         limits=tuple(_limits(shared.values(), then, now)),
-        contract=tuple(contract(then.declared, now.declared)),
+        contract=tuple(contract(then.declared, now.declared, bool(now.cases))),
         memory=tuple(_memory(shared.values())),
+        power=tuple(power(shared.values(), then, now, repeats)),
         skips=tuple(skips(then, now)),
         time=None if incomparable else _time(shared.values()),
         new=len(now.cases.keys() - then.cases.keys()),
@@ -134,17 +137,12 @@ def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case |
 
     Over all Cases only where they are the same ones: after a failure no more are drawn, and fewer have other figures.
     """
-    alike = {law for law in then.laws if _judged(then, law) == _judged(now, law)}
+    alike = {law for law in then.laws if judged(then, law) == judged(now, law)}
     for key in (key for key in then.pooled if key in now.pooled and key[0] in alike):
         yield (None, key), then.pooled[key], now.pooled[key]
     for old, new in pairs:
         for key in (key for key in old.gates if key in new.gates and key[0] != "memory"):
             yield (new.case, key), old.gates[key], new.gates[key]
-
-
-def _judged(known: Known, law: str) -> set[str]:
-    """Keys of the Cases that the law judged."""
-    return {key for key, seen in known.cases.items() if law in seen.status}
 
 
 def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:

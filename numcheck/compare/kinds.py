@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numcheck.baseline import Baseline, Subject
 from numcheck.case import Case
 from numcheck.compare.words import count
+from numcheck.verdict import Status
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Compared:
-    """One kernel on one device. incomparable: why bits and times are not compared, or "".
+    """One kernel on one device. incomparable: why bits and times are not compared, or "". power: what a check could
+    have shown then and could not now.
 
     failing: laws that did not hold then and do not now. undrawn: law -> how many Cases were drawn then and now, where
     the head's are a part of the base's.
@@ -70,6 +72,7 @@ class Compared:
     limits: tuple[Moved, ...] = ()
     contract: tuple[Moved, ...] = ()
     memory: tuple[Moved, ...] = ()
+    power: tuple[Moved, ...] = ()
     skips: tuple[Moved, ...] = ()
     time: Ratio | None = None
     new: int = 0
@@ -88,7 +91,7 @@ class Compared:
     def moved(self) -> tuple[Moved, ...]:
         """All that is otherwise, but for bits, times and which Cases ran; verdicts first, then what they rest on."""
         return (
-            *self.claims, *self.cases, *self.contract, *self.limits, *self.gates, *self.memory, *self.skips
+            *self.claims, *self.cases, *self.contract, *self.limits, *self.gates, *self.memory, *self.power, *self.skips
         )  # fmt: skip
 
     @property
@@ -105,16 +108,80 @@ class Compared:
 
 @dataclass(frozen=True)
 class Answer:
-    """One of the three: the question, a word (`no`, `yes`, `unknown`), and the sentences behind it."""
+    """One of the three: the question, a word (`no`, `yes`, `unknown`), and the sentences behind it.
+
+    fallen: how many of the sentences, the first ones, say what fell.
+    """
 
     question: str
     word: str
     sentences: tuple[str, ...] = ()
+    fallen: int = 0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim that did not hold at the base: what it says now, of the whole law ("") or of one output of it.
+
+    cases: in how many Cases the output failed; held: in how many of them it is shown to hold now; case: the smallest
+    of those. fixed: it is shown to hold now. why: what was wrong with it in that Case, or in another that failed.
+    dropped: named Cases that failed and that nobody judges any more.
+    """
+
+    subject: Subject
+    law: str
+    before: str
+    after: str
+    output: str = ""
+    cases: int = 0
+    held: int = 0
+    case: Case | None = None
+    fixed: bool = False
+    why: str = ""
+    dropped: int = 0
+
+    @property
+    def state(self) -> str:
+        """`fixed`, `does not hold` or `no longer judged`."""
+        if self.fixed:
+            return "fixed"
+        return "does not hold" if self.after and not Status[self.after].held else "no longer judged"
+
+    def told(self, at: str = "") -> str:
+        """One sentence; at: what the base's revision is called."""
+        where = f"{self.subject.name} under {self.law}{f', {self.output}' if self.output else ''}"
+        cases = f" in {count(self.cases, 'Case')}" if self.cases else ""
+        then = f"{self.before} at {at or 'the base'}{cases}"
+        now = f"{self.after or 'not judged'} {'here' if at else 'now'}"
+        return f"{where}: {then}, {now}{self._where}"
+
+    @property
+    def _where(self) -> str:
+        if self.case is not None:
+            share = "" if self.held == self.cases else f" in {self.held} of them"
+            return f"{share}; the smallest {self.case.line()}"
+        return f"; {count(self.dropped, 'named Case')} that failed there not judged" if self.dropped else ""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What all of it comes to. Text, JSON, Markdown, the page and the exit code read this, and nothing else decides.
+
+    headline: a few words for the top of a page; sentence: what is known, by name.
+    """
+
+    held: bool = False
+    headline: str = ""
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The whole: `answers` first, then each kernel that both sides know, those that came and those that went."""
+    """The whole: `answers` first, then each kernel that both sides know, those that came and those that went.
+
+    at: the revision of the base, where the question is whether the head repairs what fails there. claims: what did not
+    hold at the base. certificates: of the oracles of kernels on both sides, what certifies otherwise.
+    """
 
     base: Baseline
     head: Baseline
@@ -122,37 +189,28 @@ class Comparison:
     added: tuple[Subject, ...] = ()
     gone: tuple[Subject, ...] = ()
     answers: tuple[Answer, ...] = field(default=())
+    certificates: tuple[Moved, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    at: str = ""
+    repeats: bool = False
+    conclusion: Conclusion = Conclusion()
 
     @property
     def held(self) -> bool:
-        """Something was compared, nothing of it changed or fell, no output lost its bits, and the head's run ended.
+        """As `numcheck.compare.conclusion` concludes."""
+        return self.conclusion.held
 
-        Bits of two machines are no one's fault and cannot be compared: that alone lets a comparison hold, and
-        `verdict` says so.
-        """
-        lost = any(b.unhashed for k in self.kernels for b in k.bits)
-        fell = any(a.word == "yes" for a in self.answers[:2])
-        return self.judged and not lost and not fell and not self.head.unfinished
+    @property
+    def verdict(self) -> str:
+        """What the exit code stands for, in words that claim no more than was compared."""
+        return self.conclusion.sentence
+
+    @property
+    def repairs(self) -> tuple[Claim, ...]:
+        """The claims as a first screen shows them; what stays broken is the second answer, unless asked for."""
+        return tuple(c for c in self.claims if self.at or c.state != "does not hold")
 
     @property
     def judged(self) -> bool:
         """Whether any Case was judged on both sides."""
         return any(k.shared for k in self.kernels)
-
-    @property
-    def verdict(self) -> str:
-        """What the exit code stands for, in words that claim no more than was compared."""
-        if not self.judged:
-            return (
-                "does not hold: nothing was compared, since no Case was judged on both sides; "
-                "`numcheck accept RECORDS --reason TEXT` adds a device or a kernel to a baseline"
-            )
-        if self.head.unfinished:
-            return "does not hold: the head's run was cut off, and says nothing of what it did not come to"
-        if not self.held:
-            return "does not hold: bits changed or are missing, or accuracy or coverage fell"
-        failing = sum(len(k.failing) for k in self.kernels)
-        still = f"; {count(failing, 'claim')} did not hold on either side" if failing else ""
-        if self.answers[0].word == "unknown":
-            return f"held but for bits: bits not compared{still}"
-        return f"held: no bits changed, and nothing fell{still}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from numcheck.compare.kinds import Answer, Compared, Comparison, Moved
+from numcheck.compare.kinds import Answer, Claim, Compared, Comparison, Moved
 from numcheck.compare.told import Told, told
 from numcheck.compare.words import HINT, count, no_longer_run
 from numcheck.harmless import one_line
@@ -14,7 +14,7 @@ from numcheck.harmless import one_line
 # Lines of one kind under one kernel: a terminal is read from the top; --json has all.
 SHOWN = 8
 # The parts of a `Compared` that hold a list of `Moved`.
-HEADINGS = ("claims", "cases", "contract", "limits", "gates", "memory", "skips")
+HEADINGS = ("claims", "cases", "contract", "limits", "gates", "memory", "power", "skips")
 
 
 def as_text(comparison: Comparison) -> str:
@@ -29,7 +29,15 @@ def as_text(comparison: Comparison) -> str:
     lines += [f"new: {subject.name}" for subject in comparison.added]
     lines += _times(comparison)
     lines += [f"accepted {a.when}: {a.reason}" for a in comparison.base.accepted[-1:]]
+    lines += _claims(comparison)
     return "\n".join(map(one_line, [*lines, comparison.verdict]))
+
+
+def _claims(comparison: Comparison) -> list[str]:
+    """What did not hold at the base, and what became of it."""
+    said = _cut([f"{claim.state}: {claim.told(comparison.at)}" for claim in comparison.repairs])
+    why = next((claim.why for claim in comparison.repairs if claim.why), "")
+    return ["", *said, *([f"  what was wrong with the first: {why}"] if why else [])] if said else []
 
 
 def _times(comparison: Comparison) -> list[str]:
@@ -75,12 +83,16 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "held": comparison.held,
         "verdict": comparison.verdict,
+        "headline": comparison.conclusion.headline,
+        "at": comparison.at,
+        "claims": [_claim_json(claim) for claim in comparison.claims],
         "bits_compared": comparison.answers[0].word != "unknown",
         "answers": [asdict(answer) for answer in comparison.answers],
         "base": {"when": comparison.base.when, "commit": comparison.base.commit},
         "head": {"when": comparison.head.when, "commit": comparison.head.commit},
         "accepted": [asdict(a) for a in comparison.base.accepted],
         "kernels": [_kernel_json(kernel) for kernel in comparison.kernels],
+        "certificates": [_moved_json(m) for m in comparison.certificates],
         "added": [subject.name for subject in comparison.added],
         "gone": [subject.name for subject in comparison.gone],
     }
@@ -109,6 +121,26 @@ def _kernel_json(kernel: Compared) -> dict[str, Any]:
         "failing": dict(kernel.failing),
         "undrawn": {law: {"base": then, "head": now} for law, (then, now) in kernel.undrawn.items()},
         "incomparable": kernel.incomparable,
+    }
+
+
+def _claim_json(claim: Claim) -> dict[str, Any]:
+    kernel, place = claim.subject.kernel, claim.subject.place
+    case = claim.case.to_json() if claim.case else None
+    return {
+        "kernel": kernel.spec,
+        "specs": kernel.specs,
+        "device": place.name,
+        "law": claim.law,
+        "output": claim.output,
+        "state": claim.state,
+        "before": claim.before,
+        "after": claim.after,
+        "cases": claim.cases,
+        "held": claim.held,
+        "dropped": claim.dropped,
+        "why": claim.why,
+        "case": case,
     }
 
 

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("style.css", "card.css", "print.css")
-SCRIPTS = ("page.js", "case.js", "find.js", "sort.js")
+SCRIPTS = ("page.js", "case.js", "table.js", "highlight.js", "find.js", "sort.js")
 
 
-def render_html(records: Records, base: Baseline | None = None) -> str:
+def render_html(records: Records, base: Baseline | None = None, at: str = "") -> str:
     """One self-contained HTML page: no network, no script from elsewhere, text of records inert.
 
-    base: what to compare with; its three answers then come first.
+    base: what to compare with; its three answers then come first. at: as of `numcheck.compare.compare`.
     """
     from markupsafe import Markup
 
     from numcheck.report.page import build
 
     css, script = (_gathered(*names) for names in (STYLES, SCRIPTS))
-    page = build(records, base)
+    page = build(records, base, at)
     return (
         _templates()
         .get_template("page.html")
@@ -45,12 +45,12 @@ def render_html(records: Records, base: Baseline | None = None) -> str:
     )
 
 
-def render_markdown(records: Records, base: Baseline | None = None, brief: bool = False) -> str:
+def render_markdown(records: Records, base: Baseline | None = None, brief: bool = False, at: str = "") -> str:
     """The same content as Markdown. brief: only what fits a comment: answers, failures, what moved."""
     from numcheck.report.markdown import write
     from numcheck.report.page import build
 
-    return write(build(records, base), brief)
+    return write(build(records, base, at), brief)
 
 
 def render_annotations(records: Records, base: Baseline | None = None) -> list[str]:
@@ -61,9 +61,9 @@ def render_annotations(records: Records, base: Baseline | None = None) -> list[s
     return lines(build(records, base))
 
 
-def save(output: Path, records: Records, base: Baseline | None = None, brief: bool = False) -> None:
+def save(output: Path, records: Records, base: Baseline | None = None, brief: bool = False, at: str = "") -> None:
     """Write the report to `output`: Markdown where that ends in .md, else HTML."""
-    text = render_markdown(records, base, brief) if output.suffix == ".md" else render_html(records, base)
+    text = render_markdown(records, base, brief, at) if output.suffix == ".md" else render_html(records, base, at)
     write_whole(output, [text])
 
 

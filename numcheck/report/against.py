@@ -107,6 +107,7 @@ GROUPS = (
     ("limits", "limit"),
     ("gates", "gate"),
     ("memory", "memory"),
+    ("power", "coverage"),
     ("skips", "coverage"),
 )
 

@@ -20,7 +20,10 @@ def compared(comparison: Comparison | None) -> Iterator[str]:
     """The three answers, then one table of everything that moved."""
     if comparison is None:
         return
-    yield "## Against the base"
+    yield f"## Against {plain(comparison.at or 'the base')}"
+    claims = [f"- **{c.state}**: {plain(c.told(comparison.at))}" for c in comparison.repairs[:SHOWN]]
+    rest = len(comparison.repairs) - SHOWN
+    yield "\n".join([*claims, *([f"- ... and {count(rest, 'more', 'more')}"] if rest > 0 else [])])
     for answer in comparison.answers:
         lines = [f"- {plain(sentence)}" for sentence in answer.sentences[:SHOWN]]
         rest = len(answer.sentences) - SHOWN

@@ -10,6 +10,7 @@ from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
+from numcheck.report.rebased import rebased
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
 
@@ -56,8 +57,8 @@ class Page:
         return found if found in self.anchors else ""
 
 
-def build(records: Records, base: Baseline | None = None) -> Page:
-    """The page that these records make; base: what they are compared with."""
+def build(records: Records, base: Baseline | None = None, at: str = "") -> Page:
+    """The page that these records make; base: what they are compared with; at: as of `numcheck.compare.compare`."""
     chosen = select(records)
     found = findings(records)
     tally, lowest = gates.tally(chosen)
@@ -67,7 +68,7 @@ def build(records: Records, base: Baseline | None = None) -> Page:
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     broken_on_purpose = faults.faults(records)
-    comparison = compare(base, of(records, chosen, found)) if base is not None else None
+    comparison = compare(base, of(records, chosen, found), at) if base is not None else None
     uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
     said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
     said = _with_base(said, comparison)
@@ -80,7 +81,7 @@ def build(records: Records, base: Baseline | None = None) -> Page:
         failures=broken,
         kernels=views,
         cards=shown,
-        cases=cases.cases(chosen),
+        cases=cases.cases(chosen, rebased(comparison)),
         ladders=climbed,
         rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),
@@ -118,9 +119,11 @@ def _with_base(said: summary.Summary, comparison: Comparison | None) -> summary.
     """The first screen with what the comparison comes to: "Held" is said of both, as the exit code is of a run."""
     if comparison is None:
         return said
-    sentences = [*said.sentences, f"against the base it {comparison.verdict}"]
-    if said.word == "held" and not comparison.held:
-        return replace(said, word="failed", headline="Did not hold against the base", sentences=sentences)
+    verdict = comparison.verdict if comparison.at else f"against the base it {comparison.verdict}"
+    sentences = [*said.sentences, verdict]
+    if said.word == "held":
+        word, headline = ("held" if comparison.held else "failed"), comparison.conclusion.headline
+        return replace(said, word=word, headline=headline, sentences=sentences)
     return replace(said, sentences=sentences)
 
 

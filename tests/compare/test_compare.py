@@ -271,7 +271,10 @@ def test_what_fails_on_both_sides_is_no_fall_and_is_said(tmp_path: Path) -> None
     new = compare(replace(base, kernels={}), head)
     assert not new.judged
     both = replace(head, kernels={**head.kernels, **records(tmp_path / "c.jsonl", fails, spec="other").kernels})
-    assert compare(base, both).answers[1].sentences[-1] == "other on CPU, which the base does not have: accuracy FAIL"
+    added = compare(base, both)
+    assert added.answers[1].sentences[0] == "other on CPU, which the base does not have: accuracy FAIL"
+    assert added.answers[1].word == "yes"
+    assert not added.held
 
 
 def test_draws_that_a_failure_cut_short_were_not_run(tmp_path: Path) -> None:
@@ -288,8 +291,11 @@ def test_draws_that_a_failure_cut_short_were_not_run(tmp_path: Path) -> None:
     assert cut.sentences == (
         "k on CPU under accuracy: 2 of 3 Cases that the base drew: after a failure nothing more is drawn",
     )
-    # A profile that draws anew each time draws other Cases: their number says nothing.
-    assert words(compare(base, run("anew", (Case.of(S=2, H=1, D=5),))))[2] == "nothing"
+    # A profile that draws anew each time draws other Cases: of their number only that it is far smaller says something.
+    anew = tuple(Case.of(S=2, H=1, D=d) for d in (5, 6))
+    assert words(compare(base, run("anew", anew)))[2] == "nothing"
+    few = compare(base, run("few", anew[:1])).answers[2]
+    assert few.sentences == ("k on CPU under accuracy: 3 Cases drawn by the base, 1 by the head",)
 
 
 def test_the_page_says_held_of_the_run_and_of_the_comparison(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ import pytest
 
 from numcheck.baseline import joined, load, of
 from numcheck.cli import main
-from numcheck.commands.at import _verdict
 from numcheck.commands.checkout import checkout, folder
 from numcheck.commands.child import ended
 from numcheck.compare import compare
+from numcheck.compare.text import as_text
 from numcheck.plugin import State, _base
 from numcheck.plugin.settings import Settings
 from numcheck.record import Writer, read
@@ -263,8 +263,10 @@ def test_run_at_shows_what_a_change_fixed(repository: Path, capfd: pytest.Captur
     line = "run --specs mine.py --device cpu accuracy --at HEAD --records r.jsonl --report r.md"
     assert main(line.split()) == 0
     said = capfd.readouterr().out
-    assert "fixed: mine on CPU under accuracy: FAIL at HEAD, PASS here" in said
+    assert "fixed: mine on CPU under accuracy, out: FAIL at HEAD in " in said
+    assert said.rstrip().splitlines()[-1].startswith("fixed: mine on CPU under accuracy failed at HEAD and holds here")
     assert "FAIL | PASS" in (repository / "r.md").read_text()
+    assert (repository / "r.md").read_text().startswith("# Fixed what failed at HEAD\n")
     assert (repository / "r.at-HEAD.jsonl").exists()
     assert subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout.count("\n") == 1
     assert main(line.split()) == 2, "records of an earlier run must not be mixed in"
@@ -289,13 +291,14 @@ def test_run_at_does_not_credit_a_change_that_fixes_nothing(
     ],
 )
 def test_a_claim_is_fixed_only_where_it_is_shown_to_hold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: dict[str, str], code: int, said: str
+    tmp_path: Path, here: dict[str, str], code: int, said: str
 ) -> None:
     base = records(tmp_path / "a.jsonl")
     (key, known), = base.kernels.items()  # fmt: skip
     then = replace(base, kernels={key: replace(known, laws={"accuracy": "FAIL"})})
-    assert _verdict("main", then, replace(base, kernels={key: replace(known, laws=here)})) == code
-    assert said in capsys.readouterr().out
+    found = compare(then, replace(base, kernels={key: replace(known, laws=here)}), "main")
+    assert found.held is not bool(code)
+    assert said in as_text(found).splitlines()
 
 
 def test_run_at_says_at_once_that_the_base_judged_nothing(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -412,7 +415,7 @@ def test_a_pipe_is_refused_where_it_would_be_read_twice(tmp_path: Path, capsys: 
     assert "write it to a file first" in capsys.readouterr().err
 
 
-def test_what_failed_and_is_not_tried_again_is_not_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_failed_and_is_not_tried_again_is_not_fixed(tmp_path: Path) -> None:
     base = records(tmp_path / "a.jsonl")
     (key, known), = base.kernels.items()  # fmt: skip
     first = known.cases[CASES[0].key]
@@ -423,11 +426,12 @@ def test_what_failed_and_is_not_tried_again_is_not_fixed(tmp_path: Path, capsys:
             key: replace(known, laws={**known.laws, "accuracy": "FAIL"}, cases={**known.cases, first.case.key: failed})
         },
     )
-    assert _verdict("main", then, base) == 0
+    assert compare(then, base, "main").held
     without = {k: seen for k, seen in known.cases.items() if k != first.case.key}
-    assert _verdict("main", then, replace(base, kernels={key: replace(known, cases=without)})) == 1
-    assert "1 named Case that failed there not judged" in capsys.readouterr().out
+    dropped = compare(then, replace(base, kernels={key: replace(known, cases=without)}), "main")
+    assert not dropped.held
+    assert "1 named Case that failed there not judged" in dropped.verdict
     # A claim that held there and is not judged here, and a run that was cut off, show no fix either.
     laws = {law: status for law, status in known.laws.items() if law != "memory"}
-    assert _verdict("main", then, replace(base, kernels={key: replace(known, laws=laws)})) == 1
-    assert _verdict("main", then, replace(base, unfinished=("killed",))) == 1
+    assert not compare(then, replace(base, kernels={key: replace(known, laws=laws)}), "main").held
+    assert not compare(then, replace(base, unfinished=("killed",)), "main").held

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from numcheck.cli import main
-from numcheck.commands.at import _verdict
+from numcheck.compare import compare
+from numcheck.compare.text import as_text
 from numcheck.harmless import one_line, visible
 from numcheck.record import Writer
 from numcheck.verdict import OutputVerdict, Status, Verdict
@@ -103,11 +104,10 @@ def test_merge_prints_problems_as_text(capsys: pytest.CaptureFixture[str]) -> No
     harmless(said)
 
 
-def test_run_at_prints_what_records_call_things_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_at_prints_what_records_call_things_as_text() -> None:
     base = records(Path("a.jsonl"), spec=HOSTILE)
     (key, known), = base.kernels.items()  # fmt: skip
-    _verdict("main", replace(base, kernels={key: replace(known, laws={"accuracy": "FAIL"})}), base)
-    said = capsys.readouterr().out
+    said = as_text(compare(replace(base, kernels={key: replace(known, laws={"accuracy": "FAIL"})}), base, "main"))
     assert "owned" in said
     harmless(said)
 

@@ -302,7 +302,7 @@ def test_what_does_not_fit_its_budget_raises_before_anything_is_allocated(name: 
     need = {
         "atomic": workspace.atomic_bytes(n, True),
         "ordered": workspace.ordered_bytes(n, True, 4, 3),
-        "fixed_point": workspace.fixed_point_bytes(n, 64),
+        "fixed_point": workspace.fixed_point_bytes(n),
     }[name]
     spec, given = TRITON[name], problem(n)
     call(name, given, budget=need)
