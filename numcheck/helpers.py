@@ -5,26 +5,29 @@ A verdict is a pure function of kernel, Case and profile, so that it does not ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import NamedTuple
 
 from numcheck import heap, interpreter
 from numcheck.case import Case
 from numcheck.clock import stopwatch
+from numcheck.explore import Nobody, Others
 from numcheck.laws import LAWS
 from numcheck.laws.law import Law
 from numcheck.load import find
 from numcheck.profile import Profile
-from numcheck.shrink import Answered, ignore, judged
+from numcheck.shrink import ignore, judged
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Verdict
 
 # took(case, seconds by stage): what a Case cost that a helper judged.
 Took = Callable[[Case, Mapping[str, float]], None]
+Judged = tuple[Verdict, Mapping[str, float]]
 
 
 class Asked(NamedTuple):
@@ -38,42 +41,54 @@ class Asked(NamedTuple):
     interpret: bool
 
 
-@contextmanager
-def helped(
-    law: Law, spec: KernelSpec, profile: Profile, cases: Sequence[Case], *, count: int, took: Took = ignore
-) -> Iterator[Answered]:
-    """Have `count` processes judge `cases` in their order; yields the function that waits for the verdict on one.
+@dataclass(frozen=True)
+class Helpers:
+    """Processes at work on a law and a spec; see `numcheck.explore.Others`."""
 
-    spec: as `origin` has it, since each process loads it from there. The verdict is None where it is for the caller to
-    judge: after a process has died, with the Case that it died of, and for a law that is not numcheck's own.
+    pool: Executor
+    law: Law
+    spec: KernelSpec
+    profile: Profile
+    took: Took
+    waiting: dict[Case, Future[Judged]] = field(default_factory=dict)
+
+    def ask(self, cases: Iterable[Case]) -> None:
+        """Begin to judge `cases`, in their order, each once."""
+        for case in cases:
+            asked = Asked(self.law.name, self.spec.origin, self.spec.name, case, self.profile, interpreter.active())
+            # After a process has died none takes anything.
+            with suppress(BrokenProcessPool):
+                self.waiting[case] = self.waiting.get(case) or self.pool.submit(_judge, asked)
+
+    def answer(self, case: Case) -> Verdict | None:
+        """The verdict on a Case that was asked for, once it is there. None for others, and after a process has died."""
+        if case not in self.waiting:
+            return None
+        try:
+            verdict, seconds = self.waiting[case].result()
+        except BrokenProcessPool:
+            return None
+        self.took(case, seconds)
+        return verdict
+
+
+@contextmanager
+def helped(law: Law, spec: KernelSpec, profile: Profile, *, count: int, took: Took = ignore) -> Iterator[Others]:
+    """`count` processes that judge as long as the context is open; nobody for a law that is not numcheck's own.
+
+    spec: as `origin` has it, since each process loads it from there.
     """
     if not count or law.name not in {known.name for known in LAWS}:
-        yield ignore
+        yield Nobody()
         return
-    interpret = interpreter.active()
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        asked = {case: Asked(law.name, spec.origin, spec.name, case, profile, interpret) for case in cases}
-        waiting: dict[Case, Future[tuple[Verdict, Mapping[str, float]]]] = {
-            case: pool.submit(_judge, one) for case, one in asked.items()
-        }
-
-        def answer(case: Case) -> Verdict | None:
-            if case not in waiting:
-                return None
-            try:
-                verdict, seconds = waiting[case].result()
-            except BrokenProcessPool:
-                return None
-            took(case, seconds)
-            return verdict
-
         try:
-            yield answer
+            yield Helpers(pool, law, spec, profile, took)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _judge(asked: Asked) -> tuple[Verdict, Mapping[str, float]]:
+def _judge(asked: Asked) -> Judged:
     if asked.interpret:
         interpreter.enable()
     if asked.profile.device == "cuda":

@@ -6,7 +6,7 @@ import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from numcheck.case import Case
@@ -187,6 +187,19 @@ def first_failure(trial: Trial, examples: int, seed: int) -> Case | None:
         return not verdict.held
 
     return search(cases(trial.spec, trial.profile.largest), fails, examples, seed, shrink=False)
+
+
+def draws(trial: Trial, examples: int, seed: int) -> Iterator[Case]:
+    """The Cases that `first_failure` goes through as long as all hold; none where verdicts steer them."""
+    found: list[Case] = []
+
+    def holds(case: Case) -> bool:
+        found.append(case)
+        return False
+
+    if trial.profile.derandomize:
+        search(cases(trial.spec, trial.profile.largest), holds, examples, seed, shrink=False)
+    yield from found
 
 
 def minimise(trial: Trial, first: Case, seed: int) -> Finding:

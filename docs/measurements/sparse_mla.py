@@ -233,7 +233,7 @@ def adversarial(write: Write, small: bool) -> None:
     )
     saved, _ = calls(made)
     given = sparse_mla.for_vjp(made.given, saved)
-    for bits_, finer in ((64, 0), (64, 24), (32, 0), (32, 24)):
+    for finer in (0, 24):
         flags: list[Tensor] = []
         half = Backward.kv_half
 
@@ -244,14 +244,14 @@ def adversarial(write: Write, small: bool) -> None:
 
         Backward.kv_half = seen  # type: ignore[method-assign]
         try:
-            run = partial(fixed_point.vjp, **given, bits=bits_, finer=finer)
+            run = partial(fixed_point.vjp, **given, finer=finer)
             first = run()
         finally:
             Backward.kv_half = half  # type: ignore[method-assign]
-        spec = FIXED.but(vjp=partial(fixed_point.vjp, bits=bits_, finer=finer))
+        spec = FIXED.but(vjp=partial(fixed_point.vjp, finer=finer))
         gates = stream.gates(spec, made, first, saved=saved)
         write(
-            "adversarial", bits=bits_, finer=finer, case=case.to_json(),
+            "adversarial", finer=finer, case=case.to_json(),
             rows_tried_again=int((flags[0][:-1] == 1).sum()), second_pass=int(flags[0][-1]) == 1,
             hashes={name: digest(t) for name, t in first.items()},
             rungs={"same process": again(run, first, BESIDE), "graph replay": again(replayed(run), first, REPLAYS)},

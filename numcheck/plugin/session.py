@@ -39,7 +39,7 @@ class Session:
     """Judges for one process.
 
     seed: Hypothesis's own --hypothesis-seed, where that was given. helpers: processes beside this one for the Cases
-    that a generated test always runs.
+    of a generated test.
     """
 
     profile: Profile

@@ -61,7 +61,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--numcheck-records", metavar="FILE", help="append the records to this file (JSON Lines)")
     add("--numcheck-report", metavar="FILE", help="write the report to this file (.html or .md)")
     add("--numcheck-baseline", metavar="FILE", help="compare with this baseline, or these records; the report shows it")
-    add("--numcheck-helpers", metavar="N", help="processes that judge the named Cases of each test (default: none)")
+    add("--numcheck-helpers", metavar="N", help="processes that judge the Cases of each test (default: none)")
     add(
         "--numcheck-require",
         metavar="TIER",
