@@ -9,11 +9,8 @@ from numcheck.baseline import Figure, GateKey
 
 # What stands for a Gate where there is none.
 NO_GATE = "no such gate"
-# What an interval of times is, and when it is not to be believed.
-HINT = (
-    "the 95 % interval is of how Cases differ, not of how runs do: the two were not interleaved, and whatever else kept"
-    " either machine busy moves every Case alike; numcheck bench --ab measures"
-)
+# What a ratio of times is worth: its interval is of how Cases differ, not of how runs do.
+HINT = "not interleaved: a hint at most; numcheck bench --ab measures"
 
 
 def status(word: str) -> str:

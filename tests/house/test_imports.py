@@ -32,7 +32,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
         "alarms",
         "declared",
     ),
-    ("selection", "baseline", "compare"),
+    ("target", "selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink"),
     ("mutate", "reasons", "usual", "trials", "suspect", "score", "crew"),
