@@ -93,6 +93,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("laws", nargs="*", metavar="LAW", help="laws to judge (default: all)")
     parser.add_argument("-k", dest="keyword", metavar="TEXT", help="only kernels whose name matches, as pytest -k")
     parser.add_argument("-n", dest="workers", type=_count, default=0, metavar="N", help="workers (pytest-xdist)")
+    parser.add_argument("--helpers", type=_count, default=0, metavar="N", help="processes for the Cases of a test")
     parser.add_argument("--records", metavar="FILE", help="write the records here (JSONL)")
     parser.add_argument("--report", metavar="FILE", help="write the report here (.html or .md)")
     parser.add_argument("--require", metavar="TIER", help="cpu, gpu, sm90 or sm100: what cannot run there is an error")

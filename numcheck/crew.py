@@ -1,8 +1,9 @@
 """Crew: processes that score suspects side by side, told what to do and answering in lines of JSON.
 
 Each worker makes the same list of suspects for itself and is sent numbers from it, a batch at a time. One that dies
-leaves behind which Case of which suspect it was judging: that suspect is killed, and another worker goes on. Where
-the judging itself raises, the fault is numcheck's: it kills nothing, and the run ends.
+leaves behind which Case of which suspect it was judging. Another worker judges that suspect again, from its start: a
+second death on the same Case is the suspect's, which is killed by it. Where processes die on one Case after another,
+or where the judging itself raises, the fault is not shown to be the suspect's: it kills nothing, and the run ends.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ from numcheck.suspect import Score, Suspect
 
 # Suspects of a function that one worker scores in a row: enough that they teach each other, few enough to share out.
 BATCH = 16
+# Deaths on one Case that make it the suspect's doing; an outside hand (memory that other work has taken) strikes once.
+DEADLY = 2
+# Deaths over one suspect after which nobody is asked again.
+HOPELESS = 4
 Row = dict[str, Any]
 
 
 class WorkerLost(NumcheckError, RuntimeError):
-    """A worker that ended before it had scored anything, or whose judging raised: another would end the same way."""
+    """A worker that ended before it had scored anything, or whose judging raised: another would end the same way.
+
+    Also workers that ended over one suspect time and again, each on another Case.
+    """
 
 
 def batches(suspects: Sequence[Suspect]) -> list[list[int]]:
@@ -86,7 +94,7 @@ class _Worker:
     process: subprocess.Popen[str]
     left: list[int] = field(default_factory=list)
     at: Row = field(default_factory=dict)
-    scored: int = 0
+    begun: bool = False
 
     def send(self, batch: list[int]) -> None:
         """Ask for a batch."""
@@ -111,9 +119,10 @@ def score_apart(suspects: Sequence[Suspect], command: Sequence[str], workers: in
             while True:
                 with lock:
                     batch = waiting.pop(0) if waiting else []
+                deaths: list[Row] = []
                 while batch:
                     worker = worker or _Worker(subprocess.Popen(command, stdin=-1, stdout=-1, text=True))
-                    for row in _answers(worker, batch, suspects):
+                    for row in _answers(worker, batch, suspects, deaths):
                         rows.put(row)
                     batch = worker.left
                     worker = None if batch or worker.process.poll() is not None else worker
@@ -137,18 +146,17 @@ def score_apart(suspects: Sequence[Suspect], command: Sequence[str], workers: in
             yield row
 
 
-def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect]) -> Iterator[Row]:
-    """The rows of a batch. What is not answered stays in `worker.left`; the suspect that ended a process is killed."""
+def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect], deaths: list[Row]) -> Iterator[Row]:
+    """The rows of a batch. What is not answered stays in `worker.left`; `deaths` has where processes ended over it."""
     assert worker.process.stdout is not None
     worker.send(batch)
     for line in worker.process.stdout:
         said = json.loads(line)
         if "score" in said:
             worker.left.remove(said["score"])
-            worker.scored += 1
             yield said["row"]
         elif "at" in said:
-            worker.at = said
+            worker.at, worker.begun = said, worker.begun or "law" in said
         elif "broke" in said:
             name = suspects[worker.at["at"]].id
             raise WorkerLost(
@@ -157,13 +165,23 @@ def _answers(worker: _Worker, batch: list[int], suspects: Sequence[Suspect]) -> 
         elif "done" in said:
             return
     code = worker.process.wait()
-    if "law" in worker.at and worker.at["at"] in worker.left:
+    if "law" not in worker.at or worker.at["at"] not in worker.left:
+        if not worker.begun:
+            why = f"a worker ended with exit code {code} before it had judged anything"
+            raise WorkerLost(f"{why}; --workers 1 shows why")
+        return
+    deaths.append(worker.at)
+    suspect = suspects[worker.at["at"]]
+    if deaths.count(worker.at) >= DEADLY:
         worker.left.remove(worker.at["at"])
-        yield _died(suspects[worker.at["at"]], worker.at, code).to_json()
-    elif not worker.scored:
-        raise WorkerLost(f"a worker ended with exit code {code} before it had scored anything; --workers 1 shows why")
+        yield _died(suspect, worker.at, code).to_json()
+    elif sum(death["at"] == worker.at["at"] for death in deaths) >= HOPELESS:
+        raise WorkerLost(
+            f"{HOPELESS} processes ended while they judged {suspect.id}, the last with exit code {code}, and no two on "
+            "one Case: that is no kill; see whether memory is short, or run with fewer --workers"
+        )
 
 
 def _died(suspect: Suspect, at: Row, code: int) -> Score:
-    why = f"the process ended with exit code {code} in the midst of it"
+    why = f"the process ended in the midst of it, with exit code {code}, each of {DEADLY} times"
     return Score(suspect, "KILLED", at["law"], Case.from_json(at["case"]), why, raised=True)

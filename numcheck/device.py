@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from numcheck import heap
 from numcheck.capability import Device
 from numcheck.errors import InvalidSpec
 
 
 def choose(wanted: str) -> Device:
-    """The device for "auto", "cpu" or "cuda"; on a CPU, Triton is told to interpret.
+    """The device for "auto", "cpu" or "cuda"; on a CPU, Triton is told to interpret, else the heap keeps freed memory.
 
     Raises InvalidSpec where a GPU is asked for and torch does not see one.
     """
@@ -19,6 +20,9 @@ def choose(wanted: str) -> Device:
         from numcheck.interpreter import enable
 
         enable()
+    else:
+        # The Cases of a GPU are large.
+        heap.keep()
     return device
 
 

@@ -6,8 +6,10 @@ import hashlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from numcheck.capability import Unavailable
 from numcheck.case import Case
@@ -15,9 +17,32 @@ from numcheck.draw import cost, grid
 from numcheck.errors import RAISED, RecordsLost
 from numcheck.laws.law import Law
 from numcheck.profile import Profile
-from numcheck.shrink import Emit, Finding, Starting, Trial, broken, first_failure, ignore, minimise
+from numcheck.shrink import Emit, Finding, Starting, Trial, broken, draws, first_failure, ignore, minimise
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Status, Verdict, across
+
+
+class Others(Protocol):
+    """Who judges Cases beside this process; see `numcheck.helpers`."""
+
+    def ask(self, cases: Iterable[Case]) -> None:
+        """Begin to judge `cases`, in their order."""
+
+    def answer(self, case: Case) -> Verdict | None:
+        """The verdict on a Case that was asked for, once it is there; None where it is for the caller to judge."""
+
+
+class Nobody:
+    """No others: `cases` are not even looked at."""
+
+    def ask(self, cases: Iterable[Case]) -> None:
+        return None
+
+    def answer(self, case: Case) -> Verdict | None:
+        return None
+
+
+Ahead = Callable[[Law, KernelSpec, Profile], AbstractContextManager[Others]]
 
 
 @dataclass(frozen=True)
@@ -74,6 +99,10 @@ class Outcome:
         return self.pooled if self.pooled is not None and not self.pooled.held else None
 
 
+def _alone(law: Law, spec: KernelSpec, profile: Profile) -> AbstractContextManager[Others]:
+    return nullcontext(Nobody())
+
+
 def explore(
     law: Law,
     spec: KernelSpec,
@@ -83,13 +112,15 @@ def explore(
     *,
     starting: Starting = ignore,
     seed: int | None = None,
+    ahead: Ahead = _alone,
 ) -> Outcome:
     """Judge `spec` by `law`: regression Cases, the law's own and the named grid, then Cases that Hypothesis draws.
 
     `emit(case, verdict, phase)` is given every judged Case, `starting(case, phase)` each before it runs. The grid
     runs whole, also past a failure; the first failure of each kind is then shrunk, and nothing further is drawn.
     `seed` of the draws: by default one fixed by the names of oracle and law where the profile is derandomised, so that
-    kernels of one problem are tried on the same Cases, else a new one; the Outcome names it.
+    kernels of one problem are tried on the same Cases, else a new one; the Outcome names it. `ahead`: who judges
+    Cases beside this process: those that always run, and the draws of a derandomised profile.
     """
     start = time.monotonic()
     spec = spec.on(profile.device)
@@ -100,11 +131,16 @@ def explore(
         if isinstance(capability, Unavailable):
             missing = Missing(capability.reason, capability.needs)
             return Outcome(spec.name, law.name, Status.UNAVAILABLE, reason=capability.reason, missing=(missing,))
-        _judge_named(trial, tuple(_always(law, spec, profile, regressions)))
-        findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
+        named = tuple(_always(law, spec, profile, regressions))
         notes: tuple[str, ...] = ()
-        if not findings and law.drawn:
-            findings, notes = _draw(trial, seed)
+        with ahead(law, spec, replace(profile, slow=0)) as others:
+            trial.answered = others.answer
+            others.ask(case for _, case in named)
+            _judge_named(trial, named)
+            findings = [_shrunk(trial, case, seed) for case in _failures(trial)]
+            if not findings and law.drawn:
+                others.ask(draws(trial, profile.examples, seed))
+                findings, notes = _draw(trial, seed)
     except RecordsLost:
         raise
     except RAISED as error:

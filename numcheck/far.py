@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from numcheck.sample import Sample
+from numcheck.spec import KernelSpec
 
 # Elements from the first row to the last, at least: what a signed 32-bit offset does not hold.
 REACH = 2**31
@@ -19,6 +20,11 @@ REACH = 2**31
 FEWEST = 3
 # Reserve addresses without memory behind them (Linux's MAP_NORESERVE, which Python names from 3.13 on).
 NORESERVE = 0x4000
+
+
+def promised(spec: KernelSpec) -> bool:
+    """Whether `spec` finds rows that lie so far apart; a problem without strided layouts has no such rows."""
+    return spec.contract.addresses != 32 and "strided" in spec.oracle.space.layouts
 
 
 def far_rows(sample: Sample) -> Sample | None:

@@ -16,14 +16,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from numcheck.capability import Unavailable
+from numcheck.capability import Capability, Unavailable
 from numcheck.case import Case
 from numcheck.errors import RAISED, InvalidSpec
 from numcheck.execute import execute
+from numcheck.far import far_rows, promised
 from numcheck.laws import LAWS
 from numcheck.laws.law import Law
 from numcheck.laws.measured import saved_alone
-from numcheck.mutate import REACHED, Mutant, Place, built
+from numcheck.mutate import REACHED, Mutant, Place, built, functions
 from numcheck.profile import Profile
 from numcheck.sample import sample
 from numcheck.shrink import judged
@@ -50,23 +51,30 @@ def nothing(*said: object) -> None:
     return None
 
 
+def unasked(spec: KernelSpec) -> None:
+    """Nobody knows which other kernels there are."""
+
+
 @dataclass
 class Scorer:
     """Scores suspects one after another, and remembers what the honest specs did and which Cases killed.
 
     every: ask every law, so that the matrix is whole; else the first kill ends a suspect. at(law, case) is told before
-    each Case of a suspect, for whoever outlives this process.
+    each Case of a suspect, for whoever outlives this process. known(spec): all kernels that may share functions with
+    one, itself among them; None where nobody can say. A mutant in a branch that none of them builds has survived.
     """
 
     profile: Profile
     every: bool = False
     largest: int = LARGEST
     at: At = nothing
+    known: Callable[[KernelSpec], Sequence[KernelSpec] | None] = unasked
     held: dict[tuple[int, str, Case], Verdict] = field(default_factory=dict)
     specs: dict[int, KernelSpec] = field(default_factory=dict)
     killers: dict[str, Counter[Key]] = field(default_factory=dict)
     lists: dict[tuple[int, str], tuple[Trial, ...]] = field(default_factory=dict)
     present: dict[tuple[int, tuple[Place, ...]], bool] = field(default_factory=dict)
+    reaches: dict[int, frozenset[str]] = field(default_factory=dict)
     usuals: dict[int, Usual | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,12 +89,11 @@ class Scorer:
             return Score(suspect, "SURVIVED", why=why)
         # A declared fault may need more than its honest spec does: streams and graphs are a GPU's.
         for spec in (suspect.honest, *([suspect.fault.spec] if suspect.fault is not None else [])):
-            found = spec.available(self.profile.device)
+            found = self._here(spec)
             if isinstance(found, Unavailable):
                 return Score(suspect, "UNAVAILABLE", why=found.reason)
-        if suspect.mutant is not None and not self._built_in(suspect, suspect.mutant, suspect.honest):
-            why = "it stands in a branch of compile-time parameters that no Case of this spec builds"
-            return Score(suspect, "ABSENT", why=why, seconds=time.perf_counter() - start)
+        if suspect.mutant is not None and not self._built_in(suspect.mutant, suspect.honest):
+            return replace(self._unbuilt(suspect, suspect.mutant, suspect.honest), seconds=time.perf_counter() - start)
         with ExitStack() as stack:
             try:
                 broken = stack.enter_context(suspect.broken())
@@ -97,9 +104,8 @@ class Scorer:
             scored = run.result()
             return replace(scored, usual=self._usual(suspect.honest, broken), seconds=time.perf_counter() - start)
 
-    def trials(self, suspect: Suspect, honest: KernelSpec) -> tuple[Trial, ...]:
+    def trials(self, honest: KernelSpec, law: str = "") -> tuple[Trial, ...]:
         """What a suspect is put to: everything of the law that a declared fault names; else small Cases of all laws."""
-        law = suspect.fault.law if suspect.fault is not None else ""
         self.specs[id(honest)] = honest
         if (id(honest), law) not in self.lists:
             laws = LAWS if not law or self.every else (_law(law),)
@@ -116,14 +122,41 @@ class Scorer:
             self.held[key] = judged(trial.law, spec, trial.case, self.profile)
         return self.held[key]
 
-    def _built_in(self, suspect: Suspect, mutant: Mutant, honest: KernelSpec) -> bool:
+    def _unbuilt(self, suspect: Suspect, mutant: Mutant, honest: KernelSpec) -> Score:
+        """ABSENT where another kernel's Cases build it, which is then judged under that one; else it has survived."""
+        why = "it stands in a branch of compile-time parameters that no Case of this spec builds"
+        known = self.known(honest)
+        if known is None:
+            return Score(suspect, "ABSENT", why=why)
+        others = (s for s in known if s.name != honest.name and not isinstance(self._here(s), Unavailable))
+        sharing = (s for s in others if mutant.id.partition(":")[0] in self._functions(s))
+        judged_under = next((s.name for s in sharing if self._built_in(mutant, s)), "")
+        if judged_under:
+            return Score(suspect, "ABSENT", why=f"{why}; judged under {judged_under}")
+        reason = suspect.reason
+        proven = reason is not None and reason.proves
+        return Score(suspect, "EQUIVALENT" if proven else "SURVIVED", why=f"{why}, and no other kernel's either")
+
+    def _here(self, spec: KernelSpec) -> Capability:
+        return spec.available(self.profile.device)
+
+    def _functions(self, spec: KernelSpec) -> frozenset[str]:
+        if id(spec) not in self.reaches:
+            self.specs[id(spec)] = spec
+            try:
+                self.reaches[id(spec)] = frozenset(functions(spec))
+            except InvalidSpec:
+                self.reaches[id(spec)] = frozenset()
+        return self.reaches[id(spec)]
+
+    def _built_in(self, mutant: Mutant, honest: KernelSpec) -> bool:
         """Whether some Case enters a compile-time branch that leads to the mutant, if only such do."""
         marked = mutant.marked()
         if not marked:
             return True
         key = (id(honest), tuple((m.module, m.edit.start, m.edit.end) for m in marked))
         if key not in self.present:
-            cases = dict.fromkeys(t.case for t in sorted(self.trials(suspect, honest), key=Trial.price))
+            cases = dict.fromkeys(t.case for t in sorted(self.trials(honest), key=Trial.price))
             legal = [case for case in cases if not honest.illegal(case)]
             self.present[key] = any(self._entered(honest, mark, legal) for mark in marked)
         return self.present[key]
@@ -135,7 +168,13 @@ class Scorer:
     def _enters(self, broken: KernelSpec, case: Case) -> bool:
         drawn = sample(broken.oracle, case, device=self.profile.device)
         saved = saved_alone(broken, drawn)
-        return REACHED in execute(broken, drawn, device=self.profile.device, guard=False, saved=saved).error
+        # The edges law lays rows far apart, for which a kernel may have a build of its own.
+        apart = far_rows(drawn) if promised(broken) else None
+        return any(
+            REACHED in execute(broken, given, device=self.profile.device, guard=False, saved=saved).error
+            for given in (drawn, apart)
+            if given is not None
+        )
 
     def _usual(self, honest: KernelSpec, broken: KernelSpec) -> bool | None:
         if id(honest) not in self.usuals:
@@ -174,8 +213,13 @@ class _Run:
             self._pool()
         return self._scored()
 
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """What the suspect is put to."""
+        return self.scorer.trials(self.honest, self.suspect.fault.law if self.suspect.fault is not None else "")
+
     def _order(self) -> Sequence[Trial]:
-        found, suspect = self.scorer.trials(self.suspect, self.honest), self.suspect
+        found, suspect = self.trials, self.suspect
         known = self.scorer.killers.setdefault(suspect.unit, Counter())
         first = [key for key, _ in known.most_common(FRONT)] if suspect.mutant is not None else []
         order = ordered(found, suspect.operator, first)
@@ -220,7 +264,7 @@ class _Run:
 
     def _scored(self) -> Score:
         tried = {name: len(rows) for name, rows in self.judged.items()}
-        asked = {trial.law.name for trial in self.scorer.trials(self.suspect, self.honest)}
+        asked = {trial.law.name for trial in self.trials}
         laws = {name: name in self.kills for name in sorted(asked) if name in self.kills or self._to_the_end(name)}
         base = Score(self.suspect, "SURVIVED", tried=tried, laws=laws, changed=self.changed, why=self._held())
         reason = self.suspect.reason

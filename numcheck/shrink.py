@@ -6,7 +6,7 @@ import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from numcheck.case import Case
@@ -20,6 +20,8 @@ from numcheck.verdict import OutputVerdict, Status, Verdict
 # emit(case, verdict, phase): a judged Case; starting(case, phase): one that is about to be judged.
 Emit = Callable[[Case, Verdict, str], None]
 Starting = Callable[[Case, str], None]
+# answered(case): the verdict that another process has given, or None.
+Answered = Callable[[Case], Verdict | None]
 
 # Draws of a bounded search. Seven of eight are the failing Case itself, so that missing it in all of them has a
 # chance of 8^-64. The search ends with the first failure, and shrinking then has a budget of its own (seconds).
@@ -75,6 +77,7 @@ class Trial:
 
     judged: the Cases of every phase but shrinking, in order. The slow rungs (`profile.slow`) are climbed by those in
     `climbed` alone, or by every further one while `climbing`, which is for shrinking what only those rungs show.
+    answered: asked first for a verdict without the slow rungs.
     until: the moment (time.monotonic) after which no new Case is judged; unjudged: how many Cases that cost.
     """
 
@@ -86,6 +89,7 @@ class Trial:
     judged: dict[Case, Verdict] = field(default_factory=dict)
     climbed: list[Case] = field(default_factory=list)
     climbing: bool = False
+    answered: Answered = ignore
     until: float = float("inf")
     unjudged: int = 0
     known: dict[tuple[Case, bool], Verdict] = field(default_factory=dict)
@@ -126,7 +130,9 @@ class Trial:
 
     def _judge(self, case: Case, climbing: bool) -> Verdict:
         effort = self.profile if climbing else replace(self.profile, slow=0)
-        verdict = self.known[case, climbing] = judged(self.law, self.spec, case, effort)
+        verdict = None if climbing else self.answered(case)
+        verdict = verdict or judged(self.law, self.spec, case, effort)
+        self.known[case, climbing] = verdict
         return verdict
 
     def counts(self) -> Mapping[str, int]:
@@ -181,6 +187,19 @@ def first_failure(trial: Trial, examples: int, seed: int) -> Case | None:
         return not verdict.held
 
     return search(cases(trial.spec, trial.profile.largest), fails, examples, seed, shrink=False)
+
+
+def draws(trial: Trial, examples: int, seed: int) -> Iterator[Case]:
+    """The Cases that `first_failure` goes through as long as all hold; none where verdicts steer them."""
+    found: list[Case] = []
+
+    def holds(case: Case) -> bool:
+        found.append(case)
+        return False
+
+    if trial.profile.derandomize:
+        search(cases(trial.spec, trial.profile.largest), holds, examples, seed, shrink=False)
+    yield from found
 
 
 def minimise(trial: Trial, first: Case, seed: int) -> Finding:

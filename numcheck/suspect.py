@@ -17,7 +17,8 @@ from numcheck.spec import Fault, KernelSpec
 
 # KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a written
 # reason says why none can. REFUTED: a written reason that a Case contradicts. STILLBORN: its source does not load.
-# ABSENT: it stands in a branch for which this spec's kernels are never built, on any Case.
+# ABSENT: it stands in a branch for which this spec's kernels are never built, on any Case; another spec's are, under
+# which it is judged. In a branch that no kernel builds it has SURVIVED.
 Status = Literal["KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE"]
 
 

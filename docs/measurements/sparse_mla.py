@@ -1,11 +1,12 @@
-"""Sparse MLA's Triton backwards at deployed sizes on a GPU: bits, time against a base, memory, and each output judged.
+"""Sparse MLA's backwards at deployed sizes on a GPU: bits, time against a base, memory, and each output judged.
 
     python docs/measurements/sparse_mla.py OUT.jsonl [bits times memory adversarial judged] [--spec NAME ...] [--small]
 
 Each row of OUT.jsonl is one JSON object with its kind: environment, made (hashes of inputs and saved outputs), bits,
 times (every raw pair), memory, adversarial, judged (every gate, peak memory, seconds). Two runs of one command, in two
 processes or on two GPUs, have to give the same hashes but for d_kv of the atomic one. The base of the times is cuDNN's
-stock backward where it is installed. --small: sizes that a plumbing check takes seconds for.
+stock backward where it is installed. --spec: the Triton backwards where it is left out; judged takes cuDNN's too.
+--small: sizes that a plumbing check takes seconds for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from kernels.sparse_mla import SPECS, fixed_point
 from kernels.sparse_mla.halves import Backward
-from numcheck import KernelSpec, stream
+from numcheck import Case, KernelSpec, stream
 from numcheck.capability import Unavailable
 from numcheck.environment import environment
 from numcheck.gate import Gate
@@ -48,8 +49,9 @@ BY_NAME = {spec.name: spec for spec in SPECS}
 FORWARD = BY_NAME["sparse_mla.triton_forward"]
 ATOMIC, ORDERED, FIXED = (BY_NAME[f"sparse_mla.triton_{name}"] for name in ("atomic", "ordered", "fixed_point"))
 # As users call it: the spec asks for a finer first scale, so that its Cases see the second pass.
-FIXED = FIXED.but(vjp=fixed_point.vjp)
+FIXED = BY_NAME[FIXED.name] = FIXED.but(vjp=fixed_point.vjp)
 BACKWARDS = (ATOMIC, ORDERED, FIXED)
+CUDNN = tuple(spec for spec in SPECS if spec.name.startswith("sparse_mla.cudnn"))
 REPEATS, ATOMIC_REPEATS, BESIDE, REPLAYS = 100, 10, 10, 10
 PAIRS, WARM, RESAMPLES = 30, 2, 2000
 # A square FP32 product of this size keeps every SM busy.
@@ -57,6 +59,7 @@ BUSY = 8192
 Write = Callable[..., None]
 Tensors = dict[str, Tensor]
 Specs = tuple[KernelSpec, ...]
+Claim = tuple[KernelSpec, Tensors]
 Backwards = Callable[[KernelSpec], Callable[[], Tensors]]
 
 
@@ -230,7 +233,7 @@ def adversarial(write: Write, small: bool) -> None:
     )
     saved, _ = calls(made)
     given = sparse_mla.for_vjp(made.given, saved)
-    for bits_, finer in ((64, 0), (64, 24), (32, 0), (32, 24)):
+    for finer in (0, 24):
         flags: list[Tensor] = []
         half = Backward.kv_half
 
@@ -241,14 +244,14 @@ def adversarial(write: Write, small: bool) -> None:
 
         Backward.kv_half = seen  # type: ignore[method-assign]
         try:
-            run = partial(fixed_point.vjp, **given, bits=bits_, finer=finer)
+            run = partial(fixed_point.vjp, **given, finer=finer)
             first = run()
         finally:
             Backward.kv_half = half  # type: ignore[method-assign]
-        spec = FIXED.but(vjp=partial(fixed_point.vjp, bits=bits_, finer=finer))
+        spec = FIXED.but(vjp=partial(fixed_point.vjp, finer=finer))
         gates = stream.gates(spec, made, first, saved=saved)
         write(
-            "adversarial", bits=bits_, finer=finer, case=case.to_json(),
+            "adversarial", finer=finer, case=case.to_json(),
             rows_tried_again=int((flags[0][:-1] == 1).sum()), second_pass=int(flags[0][-1]) == 1,
             hashes={name: digest(t) for name, t in first.items()},
             rungs={"same process": again(run, first, BESIDE), "graph replay": again(replayed(run), first, REPLAYS)},
@@ -257,13 +260,27 @@ def adversarial(write: Write, small: bool) -> None:
 
 
 def judged(made: Sample, saved: Tensors, backward: Backwards, write: Write, specs: Specs) -> None:
-    """Forward and backwards beside one set of readings; then truth alone, which is what a plain check needs."""
+    """Forward and backwards, those of one policy beside one set of readings; then truth alone, for a plain check."""
     claims = [(FORWARD, saved), *((spec, backward(spec)()) for spec in specs)]
-    gates, figures = on_the_clock(lambda: side_by_side(claims, made, saved=saved))
-    for (spec, _), of_spec in zip(claims, gates, strict=True):
-        write("judged", spec=spec.name, case=made.case.to_json(), gates=of_gates(of_spec), **figures)
+    for group in alike(claims, made.case):
+        gates, figures = on_the_clock(lambda group=group: side_by_side(group, made, saved=saved))
+        for (spec, _), of_spec in zip(group, gates, strict=True):
+            write("judged", spec=spec.name, case=made.case.to_json(), gates=of_gates(of_spec), **figures)
     _, figures = on_the_clock(lambda: truth_alone(made, saved))
     write("judged", spec="truth alone", case=made.case.to_json(), **figures)
+
+
+def alike(claims: Sequence[Claim], case: Case) -> list[list[Claim]]:
+    """The claims by what they promise of roundings and sums, which is what readings are made of."""
+    groups: list[list[Claim]] = []
+    for claim in claims:
+        policy = claim[0].contract.policy(case)
+        group = next((g for g in groups if g[0][0].contract.policy(case) == policy), None)
+        if group is None:
+            groups.append([claim])
+        else:
+            group.append(claim)
+    return groups
 
 
 def truth_alone(made: Sample, saved: Tensors) -> None:
@@ -323,7 +340,9 @@ def main() -> None:
     parser.add_argument("steps", nargs="*", metavar="STEP", help="some of " + ", ".join(STEPS) + " (default: all)")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", type=int, help="the deployed shape of that number alone")
-    parser.add_argument("--spec", nargs="+", choices=[s.name for s in BACKWARDS], default=[s.name for s in BACKWARDS])
+    parser.add_argument(
+        "--spec", nargs="+", choices=[s.name for s in (*BACKWARDS, *CUDNN)], default=[s.name for s in BACKWARDS]
+    )
     parser.add_argument("--repeats", type=int, default=REPEATS, help="of bits, in one process (default: %(default)s)")
     chosen = parser.parse_args()
     specs = tuple(BY_NAME[name] for name in chosen.spec)

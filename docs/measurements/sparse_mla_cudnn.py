@@ -4,10 +4,10 @@
 
 Steps: first (each spec once, with what ran), bits (hashes over repeats, beside a busy stream, from graph replay),
 process (the same hashes from a process of its own, on whichever GPU it is given), adversarial (a scale that the sample
-cannot guess), accuracy (relL2 to FP64), fingerprint (which rounding policy explains stock), time (interleaved A/B),
-memory (peaks against the formulas), flush (below which P the kernels have zero), parts and without (where the rest of
-the time goes). Each row of OUT/cudnn.jsonl is one JSON object with its step; a step that fails leaves its traceback
-there, and the next one starts.
+cannot guess), halves (bits and relL2 of cudnn_fixed_point in fp16), accuracy (relL2 to FP64), fingerprint (which
+rounding policy explains stock), time (interleaved A/B), memory (peaks against the formulas), flush (below which P the
+kernels have zero), parts and without (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object
+with its step; a step that fails leaves its traceback there, and the next one starts.
 """
 
 from __future__ import annotations
@@ -187,6 +187,26 @@ def process(write: Write) -> None:
             with caught(write, "process", shape=n, spec=spec.name):
                 found = counted(plain(call_of(spec, given), 5))
                 write("process", shape=n, spec=spec.name, inputs=hashes(given), **found)
+
+
+def halves(write: Write) -> None:
+    """`bits` and relL2 of cudnn_fixed_point in fp16 at the large shapes, where its units are finer than in bf16."""
+    spec = cudnn.FIXED_POINT
+    for n in LARGE:
+        given = made(n, dtype=torch.float16)
+        run = call_of(spec, given)
+        exact, stock = backward(given), call_of(STOCK, given)()
+        found = run()
+        error = {name: [relative(t[name], exact[name]) for t in (found, stock)] for name in exact}
+        write("halves", shape=n, spec=spec.name, relL2_and_stocks=error, inputs=hashes(given))
+        del exact, stock, found
+        for way, repeat, count in (
+            ("plain", plain, REPEATS),
+            ("busy stream", beside, BESIDE),
+            ("graph replay", replayed, BESIDE),
+        ):
+            with caught(write, "halves", shape=n, spec=spec.name, way=way):
+                write("halves", shape=n, spec=spec.name, way=way, **counted(repeat(run, count)))
 
 
 def adversarial(write: Write) -> None:
@@ -423,9 +443,9 @@ class caught:
         return True
 
 
-STEPS = {"first": first, "bits": bits, "process": process, "adversarial": adversarial, "accuracy": accuracy,
-         "fingerprint": fingerprint, "time": times, "memory": memory, "flush": flush, "parts": parts,
-         "without": without}  # fmt: skip
+STEPS = {"first": first, "bits": bits, "process": process, "adversarial": adversarial, "halves": halves,
+         "accuracy": accuracy, "fingerprint": fingerprint, "time": times, "memory": memory, "flush": flush,
+         "parts": parts, "without": without}  # fmt: skip
 
 
 def main() -> None:

@@ -32,12 +32,14 @@ class Shape:
         return f"S_q={self.S_q} S_k={self.S_k} H={self.H} D={self.D} topk={self.topk} holes={self.holes}"
 
 
-def made(n: Shape, seed: int = 0, sink: bool = True, one_row: bool = False) -> dict[str, Any]:
-    """The keywords of a vjp on normal bf16 data; one_row: every slot lists row 0."""
+def made(
+    n: Shape, seed: int = 0, sink: bool = True, one_row: bool = False, dtype: torch.dtype = torch.bfloat16
+) -> dict[str, Any]:
+    """The keywords of a vjp on normal data of 16 bits; one_row: every slot lists row 0."""
     generator = torch.Generator("cuda").manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, device="cuda").bfloat16()
+        return torch.randn(*shape, generator=generator, device="cuda").to(dtype)
 
     q, kv, d_out = normal(n.S_q, n.H, n.D), normal(n.S_k, n.D), normal(n.S_q, n.H, D_V)
     index = torch.randint(0, n.S_k, (n.S_q, n.topk), generator=generator, device="cuda", dtype=torch.int32)
@@ -67,7 +69,7 @@ def forward(given: dict[str, Any]) -> dict[str, Tensor]:
         S = (q[rows].float() @ keys.mT * given["softmax_scale"]).masked_fill(~live, -math.inf)
         lse[rows] = torch.logsumexp(S, -1)
         whole = lse[rows] if sink is None else torch.logaddexp(lse[rows], sink)
-        out[rows] = (torch.exp(S - whole[..., None]) @ keys[..., :D_V]).bfloat16()
+        out[rows] = (torch.exp(S - whole[..., None]) @ keys[..., :D_V]).to(out.dtype)
         lse[rows] = torch.where(live.any(-1), lse[rows], math.inf)
     return {"out": out, "lse": lse}
 

@@ -21,9 +21,8 @@ from kernels.sparse_mla.common import (
     with_sink,
 )
 
-# Where a slot's row goes: FP32 atomics; its own place in a buffer; integers (the last two), two features of 32 bits an
-# int64 or one.
-ATOMIC, STAGED, PACKED, WIDE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+# Where a slot's row goes: FP32 atomics; its own place in a buffer; integers.
+ATOMIC, STAGED, WIDE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 # The exponent of a KV row that has no scale, since a contribution is not finite.
 NO_SCALE = tl.constexpr(1 << 20)
 
@@ -92,7 +91,7 @@ def add_block(
     p = tl.where(both, tl.exp(score * softmax_scale - total[:, None]), 0.0)
     d_s = tl.where(both, p * (d_p - dots[:, None]) * softmax_scale, 0.0).to(kv.dtype.element_ty)
     p = p.to(kv.dtype.element_ty)
-    if MODE >= PACKED:
+    if MODE == WIDE:
         exponent = tl.load(exponents + row, mask=live, other=0)
         live = live & (exponent < NO_SCALE)
         exponent = tl.where(live, exponent, 0)
@@ -109,35 +108,19 @@ def add_block(
         elif MODE == STAGED:
             place = tl.program_id(0).to(tl.int64) * topk + slots
             tl.store(sums + place[:, None] * D + d[None, :], added, mask=mask)
-        elif MODE == PACKED:
-            words = tl.cdiv(D, 2)
-            w = c * (WIDTH // 2) + tl.arange(0, WIDTH // 2)
-            low, high = tl.split(tl.reshape(quantised(added, exponent), [slots.shape[0], WIDTH // 2, 2]))
-            word = (high.to(tl.int64) << 32) + low.to(tl.int64)
-            at = sums + row[:, None] * words + w[None, :]
-            tl.atomic_add(at, word, mask=live[:, None] & (w < words)[None, :], sem="relaxed")
         else:
             tl.atomic_add(sums + row[:, None] * D + d[None, :], wide(added, exponent), mask=mask, sem="relaxed")
-        if MODE >= PACKED and not AGAIN:
+        if MODE == WIDE and not AGAIN:
             largest = tl.maximum(largest, tl.where(mask, tl.abs(added), 0.0))
-    if MODE >= PACKED and not AGAIN:
+    if MODE == WIDE and not AGAIN:
         add_sizes(buckets, row, tl.max(largest, axis=1), live)
-
-
-@triton.jit
-def quantised(x, exponent):
-    """x * 2^exponent to the nearest int32; 0 where it is beyond 2^30, which the proof then refuses."""
-    x = x * power_of_two(exponent).to(tl.float32)[:, None]
-    # Adding 1.5 * 2^23 leaves no bit below 1. From 2^22 on that would lose more, and cutting x off loses at most 1/2.
-    whole = (x + 12582912.0) - 12582912.0
-    whole = tl.where(tl.abs(x) < 4194304.0, whole, x)
-    return tl.where(tl.abs(x) <= 1073741824.0, whole, 0.0).to(tl.int32)
 
 
 @triton.jit
 def wide(x, exponent):
     """x * 2^exponent to the nearest int64; 0 where it is beyond 2^62, which the proof then refuses."""
     x = x.to(tl.float64) * power_of_two(exponent)[:, None]
+    # Adding 1.5 * 2^52 leaves no bit below 1. From 2^51 on that would lose more, and cutting x off loses at most 1/2.
     whole = (x + 6755399441055744.0) - 6755399441055744.0
     whole = tl.where(tl.abs(x) < 2251799813685248.0, whole, x)
     return tl.where(tl.abs(x) <= 4611686018427387904.0, whole, 0.0).to(tl.int64)

@@ -21,45 +21,43 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.sparse_mla.backward_kv import NO_SCALE, PACKED, WIDE
+from kernels.sparse_mla.backward_kv import NO_SCALE, WIDE
 from kernels.sparse_mla.common import BUCKETS, exponent_above, for_any, power_of_two, summed_sizes
 from kernels.sparse_mla.halves import Backward, Scales
 from kernels.sparse_mla.workspace import check, fixed_point_bytes
 
 NAME = "sparse_mla.triton_fixed_point"
-# Additions to one KV row at most. Each rounds by at most 1/2, so together by 2^26, an eighth of the 32-bit range at
-# most; and so many sizes of at most 2^34 units stay below the bucket's mark.
+# Additions to one KV row at most: so many sizes of at most 2^34 units stay below the bucket's mark.
 MOST_ADDENDS = 2**27
 # What the flag of a KV row holds until its sums are proven (0) or found to be in need of another pass (1).
 UNPROVEN = tl.constexpr(-1)
-# Bits of the integers that d_kv is added in.
-BITS = (64, 32)
+# Bits of the integers that d_kv is added in. Each contribution to a KV row rounds by at most half a unit, which is at
+# most 2^-61 of the row's bound: nothing beside FP32, even for a row's smallest features.
+BITS = tl.constexpr(64)
 # KV rows of a program that sets scales or proves them, and words of a tile that it sets to zero or scales back.
 ROWS, WORDS = 64, 64
 
 
 @triton.jit
-def scale_for(total, BITS: tl.constexpr):
-    """The exponent of the largest power of two with total * 2^exponent < 2^(BITS - 2), held within FP32's range."""
+def scale_for(total):
+    """The exponent of the largest power of two with total * 2^exponent < 2^(BITS - 2), held within FP64's range."""
     exponent = tl.where(total == 0.0, 0, BITS - 2 - exponent_above(total))
-    return tl.minimum(tl.maximum(exponent, -126), 126 if BITS == 32 else 900)
+    return tl.minimum(tl.maximum(exponent, -126), 900)
 
 
 @for_any
-def sparse_mla_set_scales(buckets, exponents, S_k, finer, BITS: tl.constexpr, ROWS: tl.constexpr):
+def sparse_mla_set_scales(buckets, exponents, S_k, finer, ROWS: tl.constexpr):
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     row = r < S_k
     total, finite = summed_sizes(buckets, r, row)
-    exponent = tl.minimum(scale_for(total, BITS) + finer, 126 if BITS == 32 else 900)
+    exponent = tl.minimum(scale_for(total) + finer, 900)
     tl.store(exponents + r, tl.where(finite, exponent, NO_SCALE), mask=row)
     bucket = tl.arange(0, BUCKETS)
     tl.store(buckets + r[:, None] * BUCKETS + bucket[None, :], tl.zeros([ROWS, BUCKETS], tl.int64), mask=row[:, None])
 
 
 @for_any
-def sparse_mla_prove_sums(
-    buckets, exponents, retries, sums, S_k, words, BITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
-):
+def sparse_mla_prove_sums(buckets, exponents, retries, sums, S_k, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     row = r < S_k
     total, finite = summed_sizes(buckets, r, row)
@@ -69,7 +67,7 @@ def sparse_mla_prove_sums(
     proven = total * power_of_two(tl.where(scaled, exponent, 0)) <= half
     again = row & scaled & finite & (proven == 0)
     tl.store(retries + r, again.to(tl.int32), mask=row)
-    exponent = tl.where(again, scale_for(total, BITS), tl.where(finite, exponent, NO_SCALE))
+    exponent = tl.where(again, scale_for(total), tl.where(finite, exponent, NO_SCALE))
     tl.store(exponents + r, exponent, mask=row)
     if tl.max(again.to(tl.int32), axis=0) > 0:
         tl.atomic_max(retries + S_k, 1, sem="relaxed")
@@ -80,28 +78,17 @@ def sparse_mla_prove_sums(
 
 
 @for_any
-def sparse_mla_scale_back(
-    sums, exponents, retries, d_kv, S_k, D, PACK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr
-):
+def sparse_mla_scale_back(sums, exponents, retries, d_kv, S_k, D, ROWS: tl.constexpr, WORDS: tl.constexpr):
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     w = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     row = r < S_k
     exponent = tl.load(exponents + r, mask=row, other=0)
     scaled = (exponent < NO_SCALE) & (tl.load(retries + r, mask=row, other=UNPROVEN) != UNPROVEN)
     back = power_of_two(tl.where(scaled, -exponent, 0))[:, None]
-    if PACK:
-        words = tl.cdiv(D, 2)
-        word = tl.load(sums + r[:, None] * words + w[None, :], mask=row[:, None] & (w < words)[None, :], other=0)
-        low = word.to(tl.int32)
-        high = ((word - low.to(tl.int64)) >> 32).to(tl.int32)
-        value = tl.reshape(tl.join(low, high), [ROWS, 2 * WORDS]).to(tl.float32) * back.to(tl.float32)
-        d = tl.program_id(1) * (2 * WORDS) + tl.arange(0, 2 * WORDS)
-    else:
-        word = tl.load(sums + r[:, None] * D + w[None, :], mask=row[:, None] & (w < D)[None, :], other=0)
-        value = (word.to(tl.float64) * back).to(tl.float32)
-        d = w
+    word = tl.load(sums + r[:, None] * D + w[None, :], mask=row[:, None] & (w < D)[None, :], other=0)
+    value = (word.to(tl.float64) * back).to(tl.float32)
     value = tl.where(scaled[:, None], value, float("nan"))
-    tl.store(d_kv + r[:, None] * D + d[None, :], value.to(d_kv.dtype.element_ty), mask=row[:, None] & (d < D)[None, :])
+    tl.store(d_kv + r[:, None] * D + w[None, :], value.to(d_kv.dtype.element_ty), mask=row[:, None] & (w < D)[None, :])
 
 
 def vjp(
@@ -117,22 +104,16 @@ def vjp(
     softmax_scale: float,
     value_dim: int,
     d_kv_dtype: str = "data",
-    bits: int = 64,
     finer: int = 0,
     budget: int | None = None,
 ) -> dict[str, Tensor]:
     """d_q [S_q, H, D], d_kv [S_k, D] and, with a sink, d_sink [H].
 
-    bits: of an integer. Each contribution to a KV row rounds by at most half a unit, which is at most 2^(3 - bits) of
-    the row's bound. With 64 that is nothing beside FP32, even for a row's smallest features; with 32, two to an int64,
-    memory and traffic are those of FP32 sums, and a row's smallest features keep less than FP32's precision.
     finer: bits by which the first pass's scale is finer than the bound allows, a bet on its being loose that the proof
     decides. budget: bytes of workspace allowed; None: what the device has free.
-    Raises ValueError for other bits and for more than MOST_ADDENDS contributions, WorkspaceExceeded where the workspace
-    is beyond the budget, and as `arguments.vjp_sizes` does.
+    Raises ValueError for more than MOST_ADDENDS contributions, WorkspaceExceeded where the workspace is beyond the
+    budget, and as `arguments.vjp_sizes` does.
     """
-    if bits not in BITS:
-        raise ValueError(f"bits is {bits!r}, but sums are kept in {' or '.join(map(str, BITS))} bits")
     call = Backward.of(q, kv, topk_idxs, topk_length, sink, out, lse, d_out, softmax_scale, value_dim, d_kv_dtype)
     n = call.n
     if n.S_q * n.topk * call.blocks > MOST_ADDENDS:
@@ -142,26 +123,24 @@ def vjp(
         )
     if n.empty:
         return call.nothing()
-    check(NAME, n, fixed_point_bytes(n, bits), budget, q.device)
-    return _added_as_integers(call, bits, finer)
+    check(NAME, n, fixed_point_bytes(n), budget, q.device)
+    return _added_as_integers(call, finer)
 
 
-def _added_as_integers(call: Backward, bits: int, finer: int) -> dict[str, Tensor]:
+def _added_as_integers(call: Backward, finer: int) -> dict[str, Tensor]:
     n, device = call.n, call.q.device
-    packed = bits == 32
-    mode, words = (PACKED.value, triton.cdiv(n.D, 2)) if packed else (WIDE.value, n.D)
     buckets = torch.zeros((n.S_k, BUCKETS.value), dtype=torch.int64, device=device)
     gradients, delta = call.query_half(buckets)
-    sums = torch.zeros((n.S_k, words), dtype=torch.int64, device=device)
+    sums = torch.zeros((n.S_k, n.D), dtype=torch.int64, device=device)
     exponents = torch.empty((n.S_k,), dtype=torch.int32, device=device)
     retries = torch.full((n.S_k + 1,), UNPROVEN.value, dtype=torch.int32, device=device)
     grid = (triton.cdiv(n.S_k, ROWS),)
-    sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, BITS=bits, ROWS=ROWS)
-    call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries))
-    sparse_mla_prove_sums[grid](buckets, exponents, retries, sums, n.S_k, words, BITS=bits, ROWS=ROWS, WORDS=WORDS)
-    call.kv_half(mode, delta, sums, scales=Scales(buckets, exponents, retries), again=True)
+    sparse_mla_set_scales[grid](buckets, exponents, n.S_k, finer, ROWS=ROWS)
+    call.kv_half(WIDE.value, delta, sums, scales=Scales(buckets, exponents, retries))
+    sparse_mla_prove_sums[grid](buckets, exponents, retries, sums, n.S_k, n.D, ROWS=ROWS, WORDS=WORDS)
+    call.kv_half(WIDE.value, delta, sums, scales=Scales(buckets, exponents, retries), again=True)
     gradients["d_kv"] = call.empty_d_kv()
-    sparse_mla_scale_back[(*grid, triton.cdiv(words, WORDS))](
-        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, PACK=packed, ROWS=ROWS, WORDS=WORDS
+    sparse_mla_scale_back[(*grid, triton.cdiv(n.D, WORDS))](
+        sums, exponents, retries, gradients["d_kv"], n.S_k, n.D, ROWS=ROWS, WORDS=WORDS
     )
     return gradients

@@ -88,7 +88,7 @@ def ordered_workspace(case: Case) -> int:
 def fixed_point_workspace(case: Case) -> int:
     """Bytes of `fixed_point.vjp`."""
     n = sizes(case)
-    return 0 if n.empty else workspace.fixed_point_bytes(n, bits=64)
+    return 0 if n.empty else workspace.fixed_point_bytes(n)
 
 
 def _wide(case: Case) -> bool:

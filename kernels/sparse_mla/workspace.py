@@ -45,10 +45,9 @@ def queries_at_a_time(n: Sizes, element: int) -> int:
     return max(1, min(n.S_q, STAGED_BYTES // max(1, 4 * n.D * entries_of(n, element, 1))))
 
 
-def fixed_point_bytes(n: Sizes, bits: int) -> int:
-    """D [S_q, H]; int64 sums, 64 / `bits` features each; buckets, an exponent and a flag a KV row, and one flag."""
-    words = -(-n.D * bits // 64)
-    return 4 * n.S_q * n.H + n.S_k * (8 * words + BUCKET_BYTES + 4 + 4) + 4
+def fixed_point_bytes(n: Sizes) -> int:
+    """D [S_q, H]; int64 sums [S_k, D]; buckets, an exponent and a flag a KV row, and one flag."""
+    return 4 * n.S_q * n.H + n.S_k * (8 * n.D + BUCKET_BYTES + 4 + 4) + 4
 
 
 def check(kernel: str, n: Sizes, need: int, budget: int | None, device: torch.device) -> None:

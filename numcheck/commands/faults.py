@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numcheck.capability import Device
     from numcheck.report.faults import Faults, Line, Mark
     from numcheck.score import Scorer
+    from numcheck.spec import KernelSpec
     from numcheck.suspect import Suspect
 
 Row = dict[str, Any]
@@ -30,13 +31,14 @@ def main(options: argparse.Namespace) -> int:
         return _serve(options)
     common.writable(options)
     device = common.prepare(options)
-    suspects, notes = _suspects(options, device)
+    every = common.specs(options)
+    suspects, notes = _suspects(options, every, device)
     # Of a name that nothing has, an empty list would be no answer.
     if not suspects and (options.keyword or not options.list):
         raise InvalidSpec(f"there is nothing to score: {'; '.join(notes) or NAMELESS}")
     if options.list:
         return _listed(suspects, options.json)
-    with common.progress(_rows(options, suspects, device), len(suspects), "faults") as rows:
+    with common.progress(_rows(options, every, suspects, device), len(suspects), "faults") as rows:
         found = _kept(options, rows, device)
     from numcheck.report.faults import board
 
@@ -48,16 +50,17 @@ def main(options: argparse.Namespace) -> int:
     return 0 if shown.held else 1
 
 
-def _suspects(options: argparse.Namespace, device: Device) -> tuple[tuple[Suspect, ...], tuple[str, ...]]:
+def _suspects(
+    options: argparse.Namespace, every: Sequence[KernelSpec], device: Device
+) -> tuple[tuple[Suspect, ...], tuple[str, ...]]:
     from numcheck.load import all_faults
     from numcheck.suspect import suspects
 
-    specs = common.specs(options)
     faults = () if options.only == "mutants" else all_faults(options.specs or common.DEFAULT_SPECS)
-    return suspects(specs, faults, mutants=options.only != "declared", device=device, keyword=options.keyword or "")
+    return suspects(every, faults, mutants=options.only != "declared", device=device, keyword=options.keyword or "")
 
 
-def _scorer(options: argparse.Namespace, device: Device) -> Scorer:
+def _scorer(options: argparse.Namespace, every: Sequence[KernelSpec], device: Device) -> Scorer:
     import torch
 
     from numcheck.profile import profile
@@ -67,16 +70,18 @@ def _scorer(options: argparse.Namespace, device: Device) -> Scorer:
     # Interpreted kernels gain nothing from threads, and workers would take them from each other.
     torch.set_num_threads(1)
     effort = profile(options.profile).on(device)
-    return Scorer(effort, every=options.all_laws, largest=options.largest or LARGEST)
+    return Scorer(effort, options.all_laws, options.largest or LARGEST, known=lambda spec: every)
 
 
-def _rows(options: argparse.Namespace, suspects: Sequence[Suspect], device: Device) -> Iterator[Row]:
+def _rows(
+    options: argparse.Namespace, every: Sequence[KernelSpec], suspects: Sequence[Suspect], device: Device
+) -> Iterator[Row]:
     from numcheck.crew import score_apart, score_here
 
     workers = options.workers or (1 if device == "cuda" else os.cpu_count() or 1)
     # A mutant may leave a device in error, which only the end of its process mends.
     if workers == 1 and device == "cpu":
-        yield from score_here(suspects, _scorer(options, device))
+        yield from score_here(suspects, _scorer(options, every, device))
     else:
         yield from score_apart(suspects, _command(options, device), workers)
 
@@ -98,8 +103,9 @@ def _serve(options: argparse.Namespace) -> int:
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     device = common.prepare(options)
-    suspects, _ = _suspects(options, device)
-    serve(suspects, _scorer(options, device), sys.stdin, told, lambda: _alive(device))
+    every = common.specs(options)
+    suspects, _ = _suspects(options, every, device)
+    serve(suspects, _scorer(options, every, device), sys.stdin, told, lambda: _alive(device))
     return 0
 
 
@@ -159,6 +165,7 @@ def _figures(shown: Faults) -> Mapping[str, Any]:
             "raised": line.raised,
             "explained": line.statuses["EQUIVALENT"],
             "survivors": line.alive,
+            "judged_elsewhere": line.elsewhere,
             "allclose": {"caught": line.caught, "of": line.compared},
             "by_law": dict(line.killed),
             "seconds": round(line.seconds, 1),
@@ -183,7 +190,11 @@ def _text(shown: Faults, notes: Sequence[str]) -> Iterator[str]:
         yield from _matrix("mutants by operator", shown.operators, shown.laws)
         yield ""
         yield from _scores(shown)
-    for title, marks in (("survivors", shown.survivors), ("refuted reasons", shown.refuted)):
+    for title, marks in (
+        ("survivors", shown.survivors),
+        ("survivors whose written reason says what finding them would take", shown.reasoned),
+        ("refuted reasons", shown.refuted),
+    ):
         if marks:
             yield ""
             yield f"{title}:"
@@ -217,9 +228,10 @@ def _matrix(title: str, lines: Sequence[Line], laws: Sequence[str]) -> Iterator[
 
 def _scores(shown: Faults) -> Iterator[str]:
     width = max(len("kernel"), *(len(line.name) for line in shown.specs))
-    yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived    allclose     s  each"
+    yield f"{'kernel':<{width}}  mutants  killed  share  raised  explained  survived  elsewhere    allclose     s  each"
     for line in shown.specs:
-        counts = f"{line.raised:>6}  {line.statuses['EQUIVALENT']:>9}  {line.alive:>8}  {line.usual:>10}"
+        explained = line.statuses["EQUIVALENT"]
+        counts = f"{line.raised:>6}  {explained:>9}  {line.alive:>8}  {line.elsewhere:>9}  {line.usual:>10}"
         time = f"{line.seconds:>4.0f}  {line.each:>4.2f}"
         yield f"{line.name:<{width}}  {line.judged:>7}  {line.dead:>6}  {line.share:>5}  {counts}  {time}"
 
@@ -229,3 +241,5 @@ def _mark(mark: Mark) -> Iterator[str]:
     yield f"    - {mark.before}"
     yield f"    + {mark.after}"
     yield f"    {mark.why}{f' ({mark.tried})' if mark.tried else ''}"
+    if mark.reason:
+        yield f"    {' '.join(mark.reason.split())}"

@@ -40,10 +40,10 @@ def command(options: argparse.Namespace) -> list[str]:
     for source in options.specs or DEFAULT_SPECS:
         line += ["--numcheck-specs", source]
     line += ["--numcheck-profile", options.profile, "--numcheck-device", options.device]
-    for name in ("records", "report", "require", "baseline"):
+    for name in ("records", "report", "require", "baseline", "helpers"):
         value = getattr(options, name)
         if value:
-            line += [f"--numcheck-{name}", value]
+            line += [f"--numcheck-{name}", str(value)]
     if options.laws:
         line += ["-m", " or ".join(options.laws)]
     if options.keyword:

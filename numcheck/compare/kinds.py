@@ -207,7 +207,7 @@ class Comparison:
 
     @property
     def repairs(self) -> tuple[Claim, ...]:
-        """The claims as a first screen shows them: what stays broken is in the second answer, unless asked for."""
+        """The claims as a first screen shows them; what stays broken is the second answer, unless asked for."""
         return tuple(c for c in self.claims if self.at or c.state != "does not hold")
 
     @property

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from numcheck.case import DTYPES, Case
 from numcheck.execute import Run, execute
-from numcheck.far import REACH, far_rows
+from numcheck.far import REACH, far_rows, promised
 from numcheck.judge import malformed
 from numcheck.laws.arguments import Wrong, complaint, message_of, wrong_arguments, wrong_scalars
 from numcheck.laws.ignored import FILLS, filled, ignored, oracle_reads
@@ -162,10 +162,7 @@ def _undisturbed(truth: _Truth, run: Run, junk: Sample, what: str, profile: Prof
 def _far(truth: _Truth, run: Run, profile: Profile) -> list[Held]:
     """Interpreted kernels find rows beyond what an offset in 32 bits reaches, or refuse them before a launch."""
     spec, case = truth.spec, truth.drawn.case
-    if spec.contract.addresses == 32 or run.evidence.backend != "interpreter":
-        return []
-    # A problem without strided layouts promises nothing of rows that lie apart.
-    if "strided" not in spec.oracle.space.layouts:
+    if not promised(spec) or run.evidence.backend != "interpreter":
         return []
     apart = far_rows(truth.drawn)
     if apart is None:

@@ -201,8 +201,8 @@ def _edges(given: bool) -> tuple[Case, ...]:
         *own,
         # Whole 16-byte lines of experts in any dtype, where addresses do not follow each other.
         _case(3, 32, 2, layout="strided"),
-        # More tokens an expert than bf16 counts to, 256.
-        _case(2049, 3, 2, padding="some"),
+        # More tokens an expert than bf16 counts to, 256; with this seed in odd numbers, which it does not hold.
+        _case(2049, 3, 2, padding="some", seed=1),
         _case(33, 129, 8, rows="signed", regime="normal"),
     )
 

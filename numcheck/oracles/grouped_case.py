@@ -212,7 +212,8 @@ def edges(widths: tuple[int, int, int, int], **facts: Fact) -> tuple[Case, ...]:
         # With this seed an expert starts beyond row 256.
         case(519, least, 4, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 243}),
         case(3, least, 130, 2, "fp32", {"seed": 6}),
-        case(2, widest, 1, 2, "fp32", {"seed": 7}),
+        # With this seed each of two experts has a row, and both routing weights are above zero.
+        case(2, widest, 1, 2, "fp32", {"seed": 14}),
         # Enough rows that routing weights of zero and below are among them.
         case(33, narrow, 2, 2, "fp32", {"regime": "normal", "onto": "data"}),
         case(3, narrow, 8, 1, "fp32", {"regime": "zeros"}),
@@ -223,6 +224,8 @@ def edges(widths: tuple[int, int, int, int], **facts: Fact) -> tuple[Case, ...]:
         case(3, LINES, LINES, 2, "fp32", {"rows": "padded", "onto": "data", "seed": 9}),
         case(3, LINES, LINES, 2, "fp32", {"layout": "strided"}),
         case(3, narrow, LINES, 2),
+        # As many experts as a power of two, and a program that finds none of them for itself.
+        case(5, least, 2, 16, "fp32", {"rows": "padded", "onto": "data"}),
     )
 
 

@@ -231,6 +231,8 @@ _EDGES = (
     named(2, 3, 33, 24, 16, 3, indices="holes", sink="finite", dtype="bf16"),
     # More KV rows and more features than a tile of 64, and a value that ends with one.
     named(2, 66, 2, 72, 64, 65, indices="out_of_range", sink="finite", length="partial", seed=4),
+    # More slots, over all queries, than the 1024 threads that a block can have.
+    named(17, 5, 1, 2, 2, 65, indices="holes", sink="finite"),
     # Every logit far below zero, beside holes: exp of a hole's score, which is 0, would be infinite there.
     named(2, 4, 1, 3, 3, 4, indices="holes", logits=64, sink="none", regime="normal"),
     # The widest features: 16 heads and 64 slots of 1024 + 128 of them are 212 KiB of shared memory to the byte, which

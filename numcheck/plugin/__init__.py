@@ -130,6 +130,7 @@ def _session(config: pytest.Config, state: State) -> Session:
         state.settings.require,
         _writer(config, state),
         int(seed) if seed is not None and str(seed).isdigit() else None,
+        state.settings.helpers,
         door.variables(),
     )
 

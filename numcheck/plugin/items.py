@@ -62,7 +62,7 @@ class Source(pytest.Collector):
         return Generated.from_parent(self, name=name, body=body, mark=mark)
 
     def _judging(self, law: str, spec: KernelSpec) -> Callable[[], None]:
-        return partial(self.judging.judge, law, spec, self.source, _kept(self.source))
+        return partial(self.judging.judge, law, spec, self.source, _kept(self.source), loaded=True)
 
 
 def _kept(source: str) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,8 +85,16 @@ def _scorer(session: Session) -> Scorer:
     from numcheck.score import Scorer
 
     if session.scorer is None:
-        session.scorer = Scorer(session.profile.on(session.device))
+        session.scorer = Scorer(session.profile.on(session.device), known=lambda spec: _beside(spec.origin))
     return session.scorer
+
+
+@functools.lru_cache
+def _beside(origin: str) -> tuple[KernelSpec, ...] | None:
+    """The kernels that come from the same place; None for those that were not loaded from anywhere."""
+    from numcheck.load import load
+
+    return load(origin) if origin else None
 
 
 def told(score: Score) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +36,18 @@ PROPERTY = "numcheck"
 
 @dataclass
 class Session:
-    """Judges for one process. seed: Hypothesis's own --hypothesis-seed, where that was given."""
+    """Judges for one process.
+
+    seed: Hypothesis's own --hypothesis-seed, where that was given. helpers: processes beside this one for the Cases
+    of a generated test.
+    """
 
     profile: Profile
     device: Device
     require: str = ""
     writer: Writer | None = None
     seed: int | None = None
+    helpers: int = 0
     variables: Mapping[str, str] = field(default_factory=dict)
     item: pytest.Item | None = None
     scorer: Scorer | None = None
@@ -49,11 +55,20 @@ class Session:
     described: set[str] = field(default_factory=set)
     promised: list[KernelSpec] = field(default_factory=list)
 
-    def judge(self, law: str | Law, spec: KernelSpec, source: str = "", folders: Iterable[Path] = ()) -> None:
+    def judge(
+        self,
+        law: str | Law,
+        spec: KernelSpec,
+        source: str = "",
+        folders: Iterable[Path] = (),
+        *,
+        loaded: bool = False,
+    ) -> None:
         """Judge one spec by one law, from its first Case to the pooled verdict, as the pytest test that is running.
 
         source: where the spec is loaded from, for replays ("" where it says so itself). folders: where to look for
-        regression Cases. Fails the test where a promise does not hold; skips it where nothing could be judged.
+        regression Cases. loaded: `spec` is as its source has it, so that helpers may load it from there. Fails the test
+        where a promise does not hold; skips it where nothing could be judged.
         """
         law = named(law) if isinstance(law, str) else law
         source = source or spec.origin
@@ -61,7 +76,8 @@ class Session:
         try:
             reason = law.applies(spec)
             kept = [r.case for r in beside(folders) if r.concerns(spec, law.name)] if reason is None else []
-            outcome = self._explore(law, spec, source, kept) if reason is None else None
+            helpers = self.helpers if loaded else 0
+            outcome = self._explore(law, spec, source, kept, helpers) if reason is None else None
         except RecordsLost as error:
             pytest.fail(f"ERROR: {spec.name} under {law.name} was cut short: {lost(error)}", pytrace=False)
         except _OUTCOMES as error:
@@ -124,14 +140,16 @@ class Session:
         line = replay_line(source, outcome.spec, outcome.law, found.shrunk)
         return describe(found.verdict, shrunk=found.shrunk, first=found.first, replay=line)
 
-    def _explore(self, law: Law, spec: KernelSpec, source: str, regressions: Sequence[Case]) -> Outcome:
+    def _explore(self, law: Law, spec: KernelSpec, source: str, regressions: Sequence[Case], helpers: int) -> Outcome:
         from numcheck.explore import explore
+        from numcheck.helpers import helped
 
         profile, writer = self.profile.on(self.device), self.writer
-        if writer is None:
-            return explore(law, spec, profile, regressions=regressions, seed=self.seed)
-        self.describe(writer, spec, source)
         seconds: dict[Case, Mapping[str, float]] = {}
+        ahead = partial(helped, count=helpers, took=seconds.__setitem__)
+        if writer is None:
+            return explore(law, spec, profile, regressions=regressions, seed=self.seed, ahead=ahead)
+        self.describe(writer, spec, source)
 
         def emit(case: Case, verdict: Verdict, phase: str) -> None:
             writer.case(source, case, verdict, phase, seconds.pop(case, {}))
@@ -139,7 +157,9 @@ class Session:
         def starting(case: Case, phase: str) -> None:
             writer.started(source, spec.name, law.name, case, phase)
 
-        outcome = explore(_clocked(law, seconds), spec, profile, emit, regressions, starting=starting, seed=self.seed)
+        outcome = explore(
+            _clocked(law, seconds), spec, profile, emit, regressions, starting=starting, seed=self.seed, ahead=ahead
+        )
         if outcome.pooled is not None:
             writer.pooled(source, outcome.pooled)
         for missing in outcome.missing:

@@ -41,6 +41,7 @@ class Settings:
     report: Path | None = None
     require: str = ""
     baseline: Path | None = None
+    helpers: int = 0
 
     @property
     def effort(self) -> Profile:
@@ -63,6 +64,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--numcheck-records", metavar="FILE", help="append the records to this file (JSON Lines)")
     add("--numcheck-report", metavar="FILE", help="write the report to this file (.html or .md)")
     add("--numcheck-baseline", metavar="FILE", help="compare with this baseline, or these records; the report shows it")
+    add("--numcheck-helpers", metavar="N", help="processes that judge the Cases of each test (default: none)")
     add(
         "--numcheck-require",
         metavar="TIER",
@@ -108,15 +110,23 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
         report=report,
         require=given["require"] or "",
         baseline=baseline,
+        helpers=_count("--numcheck-helpers", given["helpers"]),
     )
 
 
-_NAMES = ("specs", "profile", "device", "records", "report", "baseline", "require")
+_NAMES = ("specs", "profile", "device", "records", "report", "baseline", "require", "helpers")
 
 
 def _one_of(option: str, value: str | None, allowed: tuple[str, ...]) -> None:
     if value is not None and value not in allowed:
         raise pytest.UsageError(f"{option} {value}: allowed are {', '.join(allowed)}")
+
+
+def _count(option: str, value: str | None) -> int:
+    """A number of processes; none where the option is left out."""
+    if value is not None and not (value.isascii() and value.isdigit()):
+        raise pytest.UsageError(f"{option} {value}: give a number of processes, 0 or more")
+    return int(value or 0)
 
 
 def _apart(given: Mapping[str, Path | None]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("style.css", "card.css", "print.css")
-SCRIPTS = ("page.js", "case.js", "find.js", "sort.js")
+SCRIPTS = ("page.js", "case.js", "table.js", "highlight.js", "find.js", "sort.js")
 
 
 def render_html(records: Records, base: Baseline | None = None, at: str = "") -> str:

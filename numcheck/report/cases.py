@@ -12,7 +12,8 @@ from numcheck.harmless import clean
 from numcheck.record import replay_line
 from numcheck.report.gates import kernel_anchor, room_of
 from numcheck.report.inputs import SENTENCES, made
-from numcheck.report.text import TELLING, anchor, figure, short
+from numcheck.report.rebased import STILL, Rebased
+from numcheck.report.text import BROKEN, GLYPHS, TELLING, anchor, figure, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
 # Rows of the table as it stands without a script, and as a script shows it: a reader searches, and does not scroll.
@@ -36,6 +37,14 @@ class Shown:
     made: str
     room: str
     replay: str
+    broken: str
+    nearest: str
+    against: str
+
+    @property
+    def moved(self) -> bool:
+        """Whether something is otherwise than at the base."""
+        return self.against not in STILL
 
 
 @dataclass(frozen=True)
@@ -44,17 +53,19 @@ class Cases:
 
     shown: list[Shown]
     total: int
+    compared: bool
     data: str
 
 
-def cases(chosen: Selection) -> Cases:
-    """Of all Cases that count, failures first, then those nearest to a limit."""
-    rooms = [_room(judged) for judged in chosen.cases]
-    order = sorted(range(len(rooms)), key=lambda i: (_severity(chosen.cases[i].status), rooms[i]))
+def cases(chosen: Selection, rebased: Rebased) -> Cases:
+    """Of all Cases that count, failures first, then those nearest to a limit; rebased: each against the base."""
+    found = [_nearest(judged) for judged in chosen.cases]
+    order = sorted(range(len(found)), key=lambda i: (_severity(chosen.cases[i].status), found[i][0]))
     return Cases(
-        [_shown(chosen.cases[i], rooms[i]) for i in order[:ROWS]],
-        len(rooms),
-        _safe(_data(chosen.cases, rooms, order)),
+        [_shown(chosen.cases[i], *found[i], rebased) for i in order[:ROWS]],
+        len(found),
+        bool(rebased),
+        _safe(_data(chosen.cases, found, order, rebased)),
     )
 
 
@@ -68,7 +79,7 @@ def line(case: Mapping[str, Any]) -> str:
     return json.dumps(case, separators=(",", ":"))
 
 
-def _shown(judged: Judged, room: float) -> Shown:
+def _shown(judged: Judged, room: float, nearest: str, rebased: Rebased) -> Shown:
     case = judged.row["case"]
     return Shown(
         judged.kernel,
@@ -81,27 +92,53 @@ def _shown(judged: Judged, room: float) -> Shown:
         made(case),
         figure(room) if room < math.inf else "",
         replay_line(judged.kernel.specs, judged.kernel.spec, judged.law, case),
+        _broken(judged),
+        nearest,
+        _against(judged, line(case), rebased),
     )
 
 
-def _room(judged: Judged) -> float:
-    """The lowest headroom of a Case's gates that could have failed."""
-    return min((room_of(gate)[0] for gate in judged.row["gates"] if not gate.get("vacuous")), default=math.inf)
+def _nearest(judged: Judged) -> tuple[float, str]:
+    """The lowest headroom of a Case's gates that could have failed, and which gate that is: "ceiling of out"."""
+    room, nearest = math.inf, ""
+    for gate in judged.row["gates"]:
+        if not gate.get("vacuous") and (found := room_of(gate)[0]) < room:
+            room, nearest = found, f"{gate['kind']} of {gate['output']}"
+    return room, nearest
+
+
+def _broken(judged: Judged) -> str:
+    """The outputs that did not hold."""
+    if judged.status not in BROKEN:
+        return ""
+    return ", ".join(name for name, output in judged.row["outputs"].items() if output["status"] in BROKEN)
+
+
+def _words(judged: Judged) -> str:
+    """What else a search finds a Case by: its outputs, and the kinds of its gates."""
+    return " ".join(dict.fromkeys([*judged.row["outputs"], *(gate["kind"] for gate in judged.row["gates"])]))
+
+
+def _against(judged: Judged, text: str, rebased: Rebased) -> str:
+    return rebased.get((judged.kernel, judged.place, judged.law, text), "")
 
 
 def _severity(status: str) -> int:
     return SEVERITY.index(status)
 
 
-def _data(judged: Sequence[Judged], rooms: Sequence[float], order: Sequence[int]) -> dict[str, Any]:
-    """kernels: [specs, spec, place, anchor]; rows, by number: [kernel, law, status, phase, Case, headroom, key]."""
+def _data(
+    judged: Sequence[Judged], found: Sequence[tuple[float, str]], order: Sequence[int], rebased: Rebased
+) -> dict[str, Any]:
+    """kernels: [specs, spec, place, anchor]; rows, by number: [kernel, law, status, phase, Case, headroom, key,
+    gate nearest to its limit, outputs that did not hold, against the base, words to find it by]; texts by number."""
     kernels: dict[tuple[Kernel, Place], int] = {}
     names: dict[str, int] = {}
     lines: dict[str, int] = {}
     shorts: dict[str, str] = {}
 
     def rows() -> Iterator[list[Any]]:
-        for one, room in zip(judged, rooms, strict=True):
+        for one, (room, nearest) in zip(judged, found, strict=True):
             text = line(one.row["case"])
             if text not in lines:
                 shorts[text] = clean(short(one.row["case"]))
@@ -113,6 +150,10 @@ def _data(judged: Sequence[Judged], rooms: Sequence[float], order: Sequence[int]
                 lines.setdefault(text, len(lines)),
                 float(f"{room:.{DIGITS}g}") if room < math.inf else None,
                 case_key(one.kernel, one.place, one.law, text),
+                *(
+                    names.setdefault(said, len(names))
+                    for said in (nearest, _broken(one), _against(one, text, rebased), _words(one))
+                ),
             ]
 
     made_rows = list(rows())
@@ -122,9 +163,12 @@ def _data(judged: Sequence[Judged], rooms: Sequence[float], order: Sequence[int]
         "cases": list(shorts.items()),
         "names": [clean(name) for name in names],
         "statuses": SEVERITY,
+        "glyphs": GLYPHS,
         "kernels": [[*map(clean, (k.specs, k.spec, p.name)), kernel_anchor(k, p)] for k, p in kernels],
         "laws": sorted({clean(one.law) for one in judged}, key=law_order),
         "sentences": SENTENCES,
+        "compared": bool(rebased),
+        "still": STILL,
         "shown": ROWS,
     }
 

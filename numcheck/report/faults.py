@@ -13,7 +13,7 @@ from numcheck.selection import law_order
 
 # Below this share of mistakes killed, the laws do not pin a kernel down.
 LEAST = 0.9
-# What is no mutant of this kernel here: it does not load, stands in a branch that is never built, or cannot run.
+# What is no mutant of this kernel here: it does not load, stands in a branch that another kernel builds, or cannot run.
 UNJUDGED = ("STILLBORN", "ABSENT", "UNAVAILABLE")
 
 
@@ -68,13 +68,18 @@ class Line:
         return self.statuses["SURVIVED"] + self.statuses["REFUTED"]
 
     @property
+    def elsewhere(self) -> int:
+        """How many stand in a branch that this kernel never builds, and another does, under which they are judged."""
+        return self.statuses["ABSENT"]
+
+    @property
     def each(self) -> float:
         """Seconds a fault, on average."""
         return self.seconds / self.total if self.total else 0.0
 
     @property
     def judged(self) -> int:
-        """How many could be judged: all but those that do not load, are in no build, or cannot run here."""
+        """How many could be judged: all but those that do not load, others alone build, or that cannot run here."""
         return self.total - sum(self.statuses[status] for status in UNJUDGED)
 
     @property
@@ -108,6 +113,8 @@ class Mark:
 class Faults:
     """The section: the matrix, the score of each kernel, and what survived.
 
+    survivors: those without a reason. reasoned: those whose written reason says what finding them would take.
+    explained: those that a written reason proves to be no mistake.
     idle: laws that caught nothing. whole: other laws were asked too where one had caught a fault.
     """
 
@@ -116,6 +123,7 @@ class Faults:
     operators: list[Line]
     specs: list[Line]
     survivors: list[Mark]
+    reasoned: list[Mark]
     explained: list[Mark]
     refuted: list[Mark]
     stillborn: list[Mark]
@@ -181,7 +189,8 @@ def board(rows: Sequence[Mapping[str, Any]]) -> Faults:
         sorted(_lines(mutants, lambda row: row.get("operator", "")), key=lambda line: line.name),
         _lines(mutants, lambda row: row["spec"]),
         [mark for mark in marks.get("SURVIVED", []) if not mark.reason],
-        [*marks.get("EQUIVALENT", []), *(mark for mark in marks.get("SURVIVED", []) if mark.reason)],
+        [mark for mark in marks.get("SURVIVED", []) if mark.reason],
+        marks.get("EQUIVALENT", []),
         marks.get("REFUTED", []),
         marks.get("STILLBORN", []),
         [law for law in laws if not killing[law]],

@@ -10,6 +10,7 @@ from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
+from numcheck.report.rebased import rebased
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
 
@@ -80,7 +81,7 @@ def build(records: Records, base: Baseline | None = None, at: str = "") -> Page:
         failures=broken,
         kernels=views,
         cards=shown,
-        cases=cases.cases(chosen),
+        cases=cases.cases(chosen, rebased(comparison)),
         ladders=climbed,
         rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),

@@ -42,12 +42,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the matrix: a kernel on a device."""
+    """One row of the matrix: a kernel on a device. words: what a search finds it by beside what it shows."""
 
     kernel: Kernel
     place: Place
     ran: str
     cells: list[Cell | None]
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,11 @@ def _oracles(uncertified: Sequence[str]) -> list[str]:
 
 def _lines(found: dict[tuple[Kernel, Place, str], Cell], laws: list[str], chosen: Selection) -> list[Line]:
     ran: dict[tuple[Kernel, Place], set[str]] = {}
+    named: dict[tuple[Kernel, Place], dict[str, None]] = {}
     for judged in chosen.cases:
         ran.setdefault((judged.kernel, judged.place), set()).add(judged.row["evidence"]["backend"])
+        inside = named.setdefault((judged.kernel, judged.place), {})
+        inside |= dict.fromkeys(judged.row["outputs"]) | dict.fromkeys(gate["kind"] for gate in judged.row["gates"])
     rows = dict.fromkeys((kernel, place) for kernel, place, _ in found)
     order = {kernel: index for index, kernel in enumerate(dict.fromkeys(kernel for kernel, _ in rows))}
     return [
@@ -165,6 +169,7 @@ def _lines(found: dict[tuple[Kernel, Place, str], Cell], laws: list[str], chosen
             place,
             _ran(ran.get((kernel, place), set()), place),
             [found.get((kernel, place, law)) for law in laws],
+            " ".join([*(law for law in laws if (kernel, place, law) in found), *named.get((kernel, place), ())]),
         )
         for kernel, place in sorted(rows, key=lambda row: (order[row[0]], row[1]))
     ]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from kernels.sparse_mla import atomic, eager, fixed_point, forward, ordered
-from kernels.sparse_mla.backward_kv import ATOMIC, PACKED, WIDE
+from kernels.sparse_mla.backward_kv import ATOMIC, WIDE
 from kernels.sparse_mla.halves import Backward, Scales
 from kernels.sparse_mla.tiles import Tiles
 
@@ -27,7 +27,6 @@ BACKWARDS: dict[str, tuple[Call, dict[str, Any]]] = {
     "atomic": (atomic.vjp, {}),
     "ordered": (ordered.vjp, {}),
     "fixed_point": (fixed_point.vjp, {}),
-    "fixed_point bits=32": (fixed_point.vjp, {"bits": 32}),
 }
 # (S_q, S_k, H, D, topk): small ones against FP32 eager, production ones for time and hashes.
 SMALL = ((64, 100, 64, 512, 64), (129, 200, 128, 576, 65), (257, 64, 64, 576, 128), (5, 9, 3, 24, 7))
@@ -114,7 +113,7 @@ def other_tiles(given: dict[str, Any], saved: dict[str, Tensor], g: Tensor, repe
         cut: Tiles = call.cut._replace(slots=slots, width=width, warps=warps, stages=stages)
         other = replace(call, cut=cut)
         runs: dict[str, Callable[[], object]] = {"query half": other.query_half}
-        for label, mode in (("atomic", ATOMIC), ("packed", PACKED), ("wide", WIDE)):
+        for label, mode in (("atomic", ATOMIC), ("wide", WIDE)):
             held = sums.view(torch.float32) if mode is ATOMIC else sums
             runs[label] = lambda other=other, mode=mode, held=held: other.kv_half(
                 mode.value, delta, held, scales=scales

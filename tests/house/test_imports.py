@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Stages from left to right; a file may import its own stage and those to its left.
 STAGES: tuple[tuple[str, ...], ...] = (
-    ("errors", "clock"),
+    ("errors", "clock", "heap"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load", "chance"),
     ("oracles", "sample", "far", "difference", "unspecified"),
@@ -34,7 +34,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ),
     ("target", "selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
-    ("explore", "shrink"),
+    ("explore", "shrink", "helpers"),
     ("mutate", "reasons", "usual", "trials", "suspect", "score", "crew"),
     ("bench",),
     ("plugin", "cli", "commands", "__main__"),

@@ -173,14 +173,11 @@ def test_where_a_chunk_of_queries_ends_changes_no_bit(queries: int) -> None:
     assert all(torch.equal(raw(value), raw(cut[name])) for name, value in whole.items())
 
 
-@pytest.mark.parametrize("bits", [64, 32])
-def test_integer_sums_do_not_depend_on_order(bits: int) -> None:
+def test_integer_sums_do_not_depend_on_order() -> None:
     n = Sizes(5, 4, 2, 20, 16, 9)
     given, first = problem(n), None
-    fixed = TRITON["fixed_point"]
-    spec = fixed.but(vjp=lambda **inputs: fixed.vjp(**inputs, bits=bits))
     for order in (None, *orders(ANY_KEY, n.S_q, 3)):
-        bits_now = raw(run(spec, given, n, order=order)["d_kv"])
+        bits_now = raw(run(TRITON["fixed_point"], given, n, order=order)["d_kv"])
         first = bits_now if first is None else first
         assert torch.equal(first, bits_now)
 
@@ -213,30 +210,27 @@ def on_one_row(dtype: torch.dtype) -> dict[str, Any]:
     return given
 
 
-@pytest.mark.parametrize(("bits", "finer"), [(64, 20), (32, 20), (32, 3), (32, 60)])
-def test_a_scale_too_fine_is_caught_and_the_second_pass_is_right(
-    bits: int, finer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("finer", [3, 20, 60])
+def test_a_scale_too_fine_is_caught_and_the_second_pass_is_right(finer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     given = on_one_row(torch.bfloat16)
     seen = Passes(monkeypatch)
-    assert_right(call("fixed_point", given, bits=bits, finer=finer, d_kv_dtype="fp32"), given)
+    assert_right(call("fixed_point", given, finer=finer, d_kv_dtype="fp32"), given)
     (flags,) = seen.flags
     assert flags[3] == 1
     assert flags[-1] == 1
     Passes(monkeypatch, second=False)
-    missed = call("fixed_point", given, bits=bits, finer=finer)["d_kv"]
+    missed = call("fixed_point", given, finer=finer)["d_kv"]
     assert not missed[3].any()
 
 
-@pytest.mark.parametrize("bits", [64, 32])
-def test_where_every_proof_held_the_second_pass_adds_nothing(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_every_proof_held_the_second_pass_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     given = on_one_row(torch.float32)
     once = Passes(monkeypatch, second=False)
-    alone = call("fixed_point", given, bits=bits, finer=0)["d_kv"]
+    alone = call("fixed_point", given, finer=0)["d_kv"]
     assert not once.flags[0][:-1].any()
     assert once.flags[0][-1] == -1
     monkeypatch.undo()
-    assert torch.equal(raw(alone), raw(call("fixed_point", given, bits=bits, finer=0)["d_kv"]))
+    assert torch.equal(raw(alone), raw(call("fixed_point", given, finer=0)["d_kv"]))
     assert_right({"d_kv": alone}, given)
 
 
@@ -246,12 +240,11 @@ def test_a_row_that_nothing_proved_comes_back_as_nan() -> None:
     assert bool(got["d_kv"].isnan().all())
 
 
-@pytest.mark.parametrize("bits", [64, 32])
-def test_a_contribution_that_is_not_finite_makes_its_row_nan_and_no_other(bits: int) -> None:
+def test_a_contribution_that_is_not_finite_makes_its_row_nan_and_no_other() -> None:
     given = on_one_row(torch.float32)
-    clean = call("fixed_point", given, bits=bits)["d_kv"]
+    clean = call("fixed_point", given)["d_kv"]
     given["d_out"][0, 0, 0] = math.nan  # query 0 lists rows 2 and 3, and nobody row 4
-    got = call("fixed_point", given, bits=bits)["d_kv"]
+    got = call("fixed_point", given)["d_kv"]
     assert bool(got[2:4].isnan().all())
     assert torch.equal(raw(got[4]), raw(clean[4]))
 
@@ -309,7 +302,7 @@ def test_what_does_not_fit_its_budget_raises_before_anything_is_allocated(name: 
     need = {
         "atomic": workspace.atomic_bytes(n, True),
         "ordered": workspace.ordered_bytes(n, True, 4, 3),
-        "fixed_point": workspace.fixed_point_bytes(n, 64),
+        "fixed_point": workspace.fixed_point_bytes(n),
     }[name]
     spec, given = TRITON[name], problem(n)
     call(name, given, budget=need)
@@ -348,8 +341,6 @@ def test_keywords_out_of_range_are_refused() -> None:
     given = problem(Sizes(3, 5, 2, 16, 16, 4))
     with pytest.raises(ValueError, match="queries is 0"):
         call("ordered", given, queries=0)
-    with pytest.raises(ValueError, match="bits is 16"):
-        call("fixed_point", given, bits=16)
 
 
 def test_more_contributions_than_are_proven_are_refused() -> None:

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from numcheck import Case, Fault, KernelSpec, interpreter
+from numcheck.laws import LAWS
 from numcheck.laws.law import Law
 from numcheck.mutate import Mutant, mutants
 from numcheck.profile import QUICK
 from numcheck.reasons import NAME, Reason, reasons
 from numcheck.score import Scorer
 from numcheck.suspect import Suspect, suspects
+from numcheck.trials import trials
 
 interpreter.enable()
 
@@ -148,17 +150,49 @@ def test_a_branch_that_this_spec_never_builds_is_no_part_of_it() -> None:
     """mhc_post_backward_split adds atomically under ATOMIC, and stores where that is false."""
     from kernels import mhc_post
 
-    judge = scorer()
+    specs = [s for s in mhc_post.SPECS if "split" in s.name]
+    judge, why = scorer(known=lambda spec: specs), {}
     found = {}
-    for honest in (s for s in mhc_post.SPECS if "split" in s.name):
+    for honest in specs:
         mutant = only(honest, "mhc_post_backward_split", "drop-store", "pass")
         stores = [m for m in mutants(honest) if m.operator == "drop-store" and m.edit.branch is not None]
         assert mutant.edit == stores[0].edit
-        found[honest.name] = [judge.score(Suspect(honest, mutant=m)).status for m in (stores[0], stores[-1])]
+        scores = [judge.score(Suspect(honest, mutant=m)) for m in (stores[0], stores[-1])]
+        found[honest.name] = [score.status for score in scores]
+        why[honest.name] = next(score.why for score in scores if score.status == "ABSENT")
     assert found == {
         "mhc_post.triton_split_atomic": ["KILLED", "ABSENT"],
         "mhc_post.triton_split_ordered": ["ABSENT", "KILLED"],
     }
+    assert why["mhc_post.triton_split_ordered"].endswith("judged under mhc_post.triton_split_atomic")
+
+
+def test_a_branch_that_no_kernel_ever_builds_is_a_survivor() -> None:
+    """Alone, the ordered split has nobody that adds atomically; where nobody knows the others, that stays open."""
+    from kernels import mhc_post
+
+    (honest,) = (s for s in mhc_post.SPECS if s.name == "mhc_post.triton_split_ordered")
+    mutant = only(honest, "mhc_post_backward_split", "drop-store", "pass")
+    score = scorer(known=lambda spec: [honest]).score(Suspect(honest, mutant=mutant))
+    assert score.status == "SURVIVED"
+    assert "no other kernel's either" in score.why
+    assert scorer().score(Suspect(honest, mutant=mutant)).status == "ABSENT"
+    reason = Reason(mutant.id, "open", "nobody builds it")
+    assert scorer(known=lambda spec: [honest]).score(Suspect(honest, mutant=mutant, reason=reason)).status == "SURVIVED"
+
+
+def test_a_branch_for_rows_that_lie_far_apart_is_built() -> None:
+    """Grouped kernels take 64-bit offsets within a tile where the edges law lays their rows 2^31 elements apart."""
+    from kernels import grouped_srelu
+
+    (honest,) = (s for s in grouped_srelu.SPECS if s.name == "grouped_srelu.triton_slots")
+    found = [m for m in mutants(honest) if m.text == "m = m.to(tl.int64)"]
+    judge = scorer(known=lambda spec: [honest])
+    # Of all its trials those of one law: to list and draw the others takes longer than to judge these.
+    edges = tuple(law for law in LAWS if law.name == "edges")
+    judge.lists[id(honest), ""] = trials(honest, edges, LIGHT, drawn=0, largest=64)
+    score = judge.score(Suspect(honest, mutant=found[0]))
+    assert (score.status, score.law) == ("KILLED", "edges"), score.why
 
 
 def test_source_that_does_not_load_is_stillborn() -> None:

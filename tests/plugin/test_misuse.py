@@ -17,6 +17,7 @@ WRONG = [
     ("records", "kernels.py/rows.jsonl", "cannot be written: File exists; give a file in a folder that can"),
     ("records", ".", "cannot be written: it is a folder; give a file in a folder that can"),
     ("report", "report.pdf", "report.pdf: a report is an .html or an .md file"),
+    ("helpers", "many", "--numcheck-helpers many: give a number of processes, 0 or more"),
     ("baseline", "old.jsonl", "compares records: add --numcheck-records FILE"),
 ]
 SPECS = [

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,22 @@ def test_what_ends_its_process_is_killed_by_that_and_the_rest_goes_on() -> None:
     assert dead["case"] == CASE.to_json()
     assert "exit code 7" in dead["why"]
     assert sorted(row["fault"] for row in rows if row is not dead) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_process_that_an_outside_hand_ended_kills_nothing(tmp_path: Path) -> None:
+    once = f'if not os.path.exists("{tmp_path}/dead"):\n                open("{tmp_path}/dead", "w")\n                '
+    struck = worker(3).copy()
+    struck[2] = struck[2].replace("os._exit(7)", once + "os._exit(7)")
+    rows = list(score_apart(suspects(8), struck, 1))
+    assert (tmp_path / "dead").exists()
+    assert sorted(row["fault"] for row in rows) == list(range(8))
+
+
+def test_processes_that_end_on_one_case_after_another_kill_nothing() -> None:
+    wandering = worker(3).copy()
+    wandering[2] = wandering[2].replace("'seed': 0", "'seed': os.getpid()")
+    with pytest.raises(WorkerLost, match=r"4 processes ended while they judged f3.*no two on one Case"):
+        list(score_apart(suspects(8), wandering, 1))
 
 
 def test_a_worker_that_cannot_start_is_an_error_and_no_endless_loop() -> None:

@@ -1,7 +1,7 @@
 // From a mark, a row or a link to its Case: what it is, how its inputs are made, how to replay it.
 (() => {
   const { all, data, make } = page;
-  const [SPEC, LAW, STATUS, PHASE, CASE, ROOM, KEY] = [0, 1, 2, 3, 4, 5, 6];
+  const [SPEC, LAW, STATUS, PHASE, CASE, ROOM, KEY, NEAR, BROKEN, AGAINST, WORDS] = Array(11).keys();
   const dialog = document.getElementById("case");
   const at = (name) => document.getElementById(`case-${name}`);
   const byKey = new Map(data.rows.map((row, number) => [row[KEY], number]));
@@ -21,7 +21,8 @@
     const law = data.names[row[LAW]];
     const replay = `numcheck replay --specs ${[specs, spec, law, line].map(quote).join(" ")}`;
     const status = data.statuses[row[STATUS]];
-    return { specs, spec, device, anchor, line, short, law, status, phase: data.names[row[PHASE]], room: row[ROOM], key: row[KEY], replay };
+    const [phase, nearest, broken, against, words] = [PHASE, NEAR, BROKEN, AGAINST, WORDS].map((column) => data.names[row[column]]);
+    return { specs, spec, device, anchor, line, short, law, status, phase, room: row[ROOM], key: row[KEY], nearest, broken, against, words, replay };
   };
 
   page.made = (line) => {
@@ -51,7 +52,11 @@
   const show = () => {
     const row = page.row(walk[place]);
     at("h").textContent = row.short;
-    at("claim").textContent = `${row.status}: ${row.spec} under ${row.law}, ${row.device}, phase ${row.phase}; lowest headroom ${figure(row.room)}.`;
+    at("claim").textContent = [
+      `${row.status}${row.broken && ` of ${row.broken}`}: ${row.spec} under ${row.law}, ${row.device}, phase ${row.phase}`,
+      row.against && `against the base: ${row.against}`,
+      `lowest headroom ${figure(row.room)}${row.nearest && `, ${row.nearest}`}.`,
+    ].filter(Boolean).join("; ");
     at("facts").replaceChildren(...facts(row.line));
     at("made").textContent = page.made(row.line);
     at("replay").textContent = row.replay;

@@ -1,79 +1,87 @@
-// Search and filters over the sections and over all Cases; a link carries them.
+// Search and filters over the sections and over all Cases: what matches stays, a bar says so, and a link carries it.
 (() => {
   const { all, data, make } = page;
-  const search = document.getElementById("search");
-  const found = document.getElementById("found");
+  const at = (name) => document.getElementById(name);
+  const [search, bar, told, jumps] = ["search", "filtered", "filtered-told", "filtered-jumps"].map(at);
   const chips = document.querySelector(".chips");
+  const JUMPS = 8;
+  const KINDS = [[".card", "kernel"], [".failure", "failure"], ["*", "other entry"]];
   const entries = all("[data-find]").map((node) => ({
     node,
-    text: node.textContent.toLowerCase(),
+    kind: KINDS.findIndex(([selector]) => node.matches(selector)),
+    text: `${node.textContent} ${node.dataset.find}`.toLowerCase(),
     cells: all("td[data-status]", node),
     own: (node.dataset.status ?? "").split(" ").filter(Boolean),
   }));
-  const statuses = new Set([...entries.flatMap((e) => [...e.own, ...e.cells.map((cell) => cell.dataset.status)])]);
+  const sections = all("main > section").map((node) => ({ node, entries: entries.filter((one) => node.contains(one.node)) }));
+  const links = new Map(all("nav ol a").map((link) => [link.hash.slice(1), link.parentElement]));
+  const statuses = new Set(entries.flatMap((one) => [...one.own, ...one.cells.map((cell) => cell.dataset.status)]));
   const wanted = new Set();
   const buttons = new Map();
-  const texts = [];
   let moved = false;
 
-  const text = (number) => {
-    if (texts[number] === undefined) {
-      const { spec, device, law, status, phase, short } = page.row(number);
-      texts[number] = `${spec} ${device} ${law} ${status} ${phase} ${short}`.toLowerCase();
+  const many = (n, noun) => `${n.toLocaleString("en")} ${n === 1 ? noun : noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`}`;
+
+  // A cell of the matrix stays bright where its status and, of a word that is part of a law's name, its law are asked for.
+  const dim = (cells, words) => {
+    const laws = words.filter((word) => data.laws.some((law) => law.includes(word)));
+    for (const one of cells) {
+      const other = laws.length > 0 && one.dataset.law && !laws.some((word) => one.dataset.law.includes(word));
+      one.classList.toggle("dim", other || (wanted.size > 0 && !wanted.has(one.dataset.status)));
     }
-    return texts[number];
   };
 
-  const table = document.getElementById("cases-table");
-  const told = document.getElementById("cases-told");
-  const cell = (content, attributes) => {
-    const node = make("td", typeof content === "string" ? content : "", attributes);
-    if (typeof content !== "string") node.append(content);
-    return node;
+  const matches = ({ node, text, cells, own }, words) => {
+    const here = cells.length ? cells.map((one) => one.dataset.status) : own;
+    if (wanted.size && !here.some((name) => wanted.has(name))) return false;
+    return words.every((word) => text.includes(word)) && (!moved || "moved" in node.dataset || !node.matches(".card"));
   };
-  const line = (number) => {
-    const row = page.row(number);
-    const head = make("th", "", { scope: "row" });
-    const spot = make("span", row.short, { "data-case": row.key });
-    head.append(spot);
-    const kernel = make("span", row.spec, { class: "kernel-name" });
-    const where = cell(kernel);
-    where.append(make("span", row.device, { class: "ran" }));
-    const badge = make("span", row.status, { class: `badge s-${row.status}` });
-    const line = make("tr");
-    const room = row.room === null ? "none" : String(row.room);
-    line.append(head, where, cell(row.law), cell(badge), cell(row.phase), cell(room, { class: "n" }));
-    page.link(spot);
-    return line;
-  };
-  const cases = (words) => {
-    if (!table) return;
-    const kept = data.order.filter((number) => {
-      const status = data.statuses[data.rows[number][2]];
-      return (!wanted.size || wanted.has(status)) && words.every((word) => text(number).includes(word));
+
+  // What is left, in words, and links to the cards that are.
+  const tell = (kept, cases) => {
+    const asked = [search.value.trim() && `“${search.value.trim()}”`, ...wanted, moved && "what moved"].filter(Boolean);
+    const parts = KINDS.map(([, noun], kind) => {
+      const n = kept.filter((one) => one.kind === kind).length;
+      return n ? many(n, noun) : "";
     });
-    table.tBodies[0].replaceChildren(...kept.slice(0, data.shown).map(line));
-    const all = data.rows.length.toLocaleString("en");
-    const some = kept.length > data.shown ? `, the first ${data.shown} shown` : "";
-    told.textContent = `${kept.length.toLocaleString("en")} of ${all} judged Cases${some}`;
-    page.unsorted?.(table);
+    const found = [...parts, cases ? many(cases, "Case") : ""].filter(Boolean).join(", ");
+    told.textContent = `Filtered to ${asked.join(", ")}: ${found || "nothing has all of it"}.`;
+    const cards = kept.filter((one) => one.kind === 0).slice(0, JUMPS);
+    jumps.replaceChildren(...cards.map(({ node }) => {
+      const item = make("li");
+      item.append(make("a", node.querySelector("h3").textContent, { href: `#${node.id}`, class: "jump" }));
+      return item;
+    }));
   };
 
   const apply = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    for (const { node, text, cells, own } of entries) {
-      const here = cells.length ? cells.map((one) => one.dataset.status) : own;
-      const status = !wanted.size || here.some((name) => wanted.has(name));
-      const keep = status && words.every((word) => text.includes(word)) && (!moved || "moved" in node.dataset || !node.matches(".card"));
-      node.classList.toggle("hide", !keep);
-      for (const one of cells) one.classList.toggle("dim", wanted.size > 0 && !wanted.has(one.dataset.status));
-      shown += keep;
+    const active = words.length > 0 || wanted.size > 0 || moved;
+    const kept = entries.filter((one) => {
+      const keep = matches(one, words);
+      one.node.classList.toggle("hide", !keep);
+      dim(one.cells, words);
+      return keep;
+    });
+    const cases = page.cases(words, wanted, moved);
+    // A section in which nothing matches goes, and its place in the list of sections with it.
+    for (const { node, entries: own } of sections) {
+      const empty = active && (node.id === "cases" ? !cases : own.length > 0 && own.every((one) => one.node.matches(".hide")));
+      node.classList.toggle("hide", empty);
+      links.get(node.id)?.classList.toggle("hide", empty);
     }
     for (const [name, button] of buttons) button.setAttribute("aria-pressed", String(name === "moved" ? moved : wanted.has(name)));
-    found.textContent = words.length || wanted.size || moved ? `${shown} of ${entries.length} entries` : "";
-    cases(words);
+    bar.hidden = !active;
+    if (active) tell(kept, cases);
+    page.highlight(words);
     page.keep({ q: search.value.trim(), status: [...wanted].join(","), moved: moved ? "1" : "" });
+  };
+
+  const clear = () => {
+    search.value = "";
+    wanted.clear();
+    moved = false;
+    apply();
   };
 
   const chip = (name, label, toggle) => {
@@ -90,7 +98,7 @@
   // The hash is what a link gives: filters and a Case, or a place, which no filter may then hide.
   const follow = () => {
     const state = page.state();
-    const target = location.hash.startsWith("#?") ? null : document.getElementById(location.hash.slice(1));
+    const target = location.hash.startsWith("#?") ? null : at(location.hash.slice(1));
     if (location.hash.startsWith("#?")) {
       search.value = state.get("q") ?? "";
       wanted.clear();
@@ -98,10 +106,7 @@
       moved = state.has("moved") && buttons.has("moved");
       apply();
     } else if (target?.closest(".hide")) {
-      search.value = "";
-      wanted.clear();
-      moved = false;
-      apply();
+      clear();
     }
     if (target) {
       for (let node = target.parentElement; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
@@ -110,16 +115,23 @@
     page.openKey(state.get("case") ?? "");
   };
   addEventListener("hashchange", follow);
+  // A place that is still shown is gone to without letting go of what was asked for.
+  jumps.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link) return;
+    event.preventDefault();
+    const card = at(link.hash.slice(1));
+    card.scrollIntoView();
+    card.querySelector(".self").focus({ preventScroll: true });
+  });
   search.addEventListener("input", apply);
+  at("filtered-clear").addEventListener("click", () => { clear(); search.focus(); });
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !event.target.closest("input, textarea, dialog")) {
       event.preventDefault();
       search.focus();
     }
-    if (event.key === "Escape" && event.target === search) {
-      search.value = "";
-      apply();
-    }
+    if (event.key === "Escape" && event.target === search) clear();
   });
   document.querySelector(".filter").hidden = false;
   if (location.hash) follow();

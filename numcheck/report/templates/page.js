@@ -23,6 +23,19 @@ page.keep = (changes) => {
   if (text || location.hash.startsWith("#?")) history.replaceState(null, "", text ? `#?${text}` : "#");
 };
 
+// A kernel's name, which may break after an underscore, and nowhere else where that is enough.
+page.kernel = (name) => {
+  const node = page.make("span", "", { class: "kernel-name" });
+  name.split(/(?<=_)/).forEach((part, i) => node.append(...(i ? [page.make("wbr"), part] : [part])));
+  return node;
+};
+
+page.badge = (status) => {
+  const badge = page.make("span", "", { class: `badge s-${status}` });
+  badge.append(page.make("span", page.data.glyphs[status], { "aria-hidden": "true" }), ` ${status}`);
+  return badge;
+};
+
 page.copier = (block) => {
   const code = block.querySelector("code");
   const button = page.make("button", "Copy", { type: "button", "aria-label": "Copy the replay line" });
