@@ -35,15 +35,8 @@ class Gate:
 
     @property
     def headroom(self) -> float:
-        """How many times farther the value might be, the nearer limit of a band counting; 1 and above holds.
-
-        inf where the value is 0 (but for a band of ratios, whose lower limit is above 0), 0 where it is NaN.
-        """
-        if math.isnan(self.value):
-            return 0.0
-        above = self.limit / abs(self.value) if self.value else math.inf
-        below = self.value / self.lower if self.lower > 0 else math.inf
-        return min(above, below)
+        """How many times farther the value might be, the nearer limit of a band counting; 1 and above holds."""
+        return headroom(self.value, self.limit, self.lower)
 
     def to_json(self) -> dict[str, Any]:
         """A plain JSON object; non-finite numbers are written as strings."""
@@ -57,6 +50,18 @@ class Gate:
             "reason": self.reason,
             "vacuous": self.vacuous,
         }
+
+
+def headroom(value: float, limit: float, lower: float) -> float:
+    """How many times farther `value` might be, the nearer limit of a band counting; 1 and above holds.
+
+    inf where the value is 0 (but for a band of ratios, whose lower limit is above 0), 0 where it is NaN.
+    """
+    if math.isnan(value):
+        return 0.0
+    above = limit / abs(value) if value else math.inf
+    below = value / lower if lower > 0 else math.inf
+    return min(above, below)
 
 
 def finite(value: float) -> float | str:

@@ -276,7 +276,8 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> Records:
     in one step, so that an interrupted merge leaves it as it was. Raises BadRecords as `read` does.
     """
     target = Path(out)
-    records = read([*paths, *([target] if target.is_file() else [])])
+    # An empty file, as mktemp makes one, is a place to write to and no worker's that was killed.
+    records = read([*paths, *([target] if target.is_file() and target.stat().st_size else [])])
     write_whole(target, (line(row) + "\n" for row in (*records.rows, *map(_problem_row, records.problems))))
     return records
 

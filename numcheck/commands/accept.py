@@ -14,18 +14,20 @@ from numcheck.errors import BadRecords
 from numcheck.harmless import one_line, visible
 from numcheck.profile import REPEATING
 from numcheck.record import read, write_whole
+from numcheck.target import spare_others
 from numcheck.verdict import Status
 
 
 def main(options: argparse.Namespace) -> int:
     """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right.
 
-    Raises BadRecords for a run that was cut off, or that holds two hashes of one Case.
+    Raises BadRecords for a run that was cut off, or that holds two hashes of one Case, and over a file of another kind.
     """
     reason = " ".join(options.reason.split())
     if not visible(reason):
         raise BadRecords("--reason is empty; say in a sentence why these results are the ones to compare with")
     spare(options.baseline, *options.records)
+    spare_others(options.baseline, "baseline")
     records = read([Path(p) for p in options.records])
     head, path = of(records), Path(options.baseline)
     failed = [

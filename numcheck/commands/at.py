@@ -16,6 +16,7 @@ from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
 from numcheck.record import read
+from numcheck.target import spare_others
 
 Command = Callable[[argparse.Namespace], list[str]]
 
@@ -31,6 +32,8 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
         records = Path(options.records) if options.records else temporary / "head.jsonl"
         base_records = records.with_name(f"{records.stem}.at-{options.at.replace(os.sep, '-')}.jsonl")
         _absent(records, base_records)
+        if options.report:
+            spare_others(options.report, "report")
         judge = _judge_alone(temporary / "judge")
         with checkout(options.at, temporary) as base:
             code = _judge(options, command, base_records, base, judge)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def main(options: argparse.Namespace) -> int:
     """Print the timings; always held, since a time is no verdict."""
+    common.writable(options)
     return ab(options) if options.ab else speeds(options)
 
 

@@ -16,6 +16,7 @@ def main(options: argparse.Namespace) -> int:
     """Print one certificate an oracle; 1 where one FAILED."""
     from numcheck.certify import certify
 
+    common.writable(options)
     options.device = "cpu"
     common.prepare(options)
     found = oracles(options)

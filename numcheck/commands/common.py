@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from numcheck.capability import Device
 from numcheck.case import Case
 from numcheck.errors import BadRecords, InvalidCase, InvalidSpec
+from numcheck.target import spare_others
 
 if TYPE_CHECKING:
     from numcheck.laws.law import Law
@@ -90,6 +91,17 @@ def by_name(things: Sequence[T], name: str, noun: str) -> T:
             return thing
     names = ", ".join(str(getattr(thing, "name", thing)) for thing in things) or "none"
     raise InvalidSpec(f"no {noun} {name!r}; there is {names}")
+
+
+def writable(options: argparse.Namespace) -> None:
+    """Raises BadRecords, before anything runs, where --records or --report would go over a file of another kind."""
+    report: str = getattr(options, "report", None) or ""
+    records: str = options.records or (str(Path(report).with_suffix(".jsonl")) if report else "")
+    if report:
+        spare_others(report, "report")
+        spare(report, records)
+    if records:
+        spare_others(records, "records")
 
 
 def spare(output: str, *inputs: str | None) -> None:

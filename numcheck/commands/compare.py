@@ -11,15 +11,17 @@ from numcheck.compare import compare
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
 from numcheck.record import read
+from numcheck.target import spare_others
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the three answers and what moved, or write them; 1 where it does not hold (`Comparison.held`).
 
-    Raises BadRecords where a side judged nothing at all.
+    Raises BadRecords where a side judged nothing at all, and where the report would replace a file of another kind.
     """
     if options.output:
         spare(options.output, options.base, options.head)
+        spare_others(options.output, "report")
     base, head = _side(options.base), _side(options.head)
     comparison = compare(base, head)
     if options.json:

@@ -29,6 +29,7 @@ def main(options: argparse.Namespace) -> int:
     """Score and print; 1 where a declared fault survives, a reason is refuted, or too few mutants of a kernel die."""
     if options.serve:
         return _serve(options)
+    common.writable(options)
     device = common.prepare(options)
     every = common.specs(options)
     suspects, notes = _suspects(options, every, device)

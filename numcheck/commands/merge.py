@@ -8,11 +8,13 @@ from pathlib import Path
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line
 from numcheck.record import merge
+from numcheck.target import spare_others
 
 
 def main(options: argparse.Namespace) -> int:
     """Merge and say what was kept and what could not be read; 1 where something could not."""
     paths = [part for given in options.records for part in parts(Path(given))]
+    spare_others(options.output, "records")
     merged = merge(paths, Path(options.output))
     for problem in merged.problems:
         print(one_line(f"problem: {problem}"))

@@ -9,11 +9,13 @@ from numcheck.baseline import load
 from numcheck.commands.common import spare
 from numcheck.record import read
 from numcheck.report import render_annotations, save
+from numcheck.target import spare_others
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the report and say where."""
+    """Write the report and say where. Raises BadRecords where that is a file of another kind."""
     spare(options.output, *options.records, options.baseline)
+    spare_others(options.output, "report")
     records = read([Path(p) for p in options.records])
     output = Path(options.output)
     base = load(Path(options.baseline)) if options.baseline else None

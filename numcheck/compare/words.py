@@ -9,8 +9,8 @@ from numcheck.baseline import Figure, GateKey
 
 # What stands for a Gate where there is none.
 NO_GATE = "no such gate"
-# Why a ratio of times is a hint at most; docs/howto/compare-two-runs.md says what its interval is.
-HINT = "the two runs were not interleaved; numcheck bench --ab measures"
+# What a ratio of times is worth: its interval is of how Cases differ, not of how runs do.
+HINT = "not interleaved: a hint at most; numcheck bench --ab measures"
 
 
 def status(word: str) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from numcheck.capability import TIERS
-from numcheck.errors import InvalidSpec
+from numcheck.errors import BadRecords, InvalidSpec
 from numcheck.profile import Profile, profile
+from numcheck.target import Kind, spare_others
 
 DEVICES = ("auto", "cpu", "cuda")
 REPORTS = (".html", ".htm", ".md")
@@ -91,9 +94,10 @@ def settings(options: argparse.Namespace, folder: Path) -> Settings:
         )
     if given["baseline"] is not None and not given["baseline"].strip():
         raise pytest.UsageError("--numcheck-baseline is empty; give a file, or leave the option out")
-    for option, path in (("--numcheck-records", records), ("--numcheck-report", report)):
-        _writable(option, path)
+    _writable("--numcheck-records", records, "records")
+    _writable("--numcheck-report", report, "report")
     baseline = folder / given["baseline"] if given["baseline"] else None
+    _apart({"--numcheck-records": records, "--numcheck-report": report, "--numcheck-baseline": baseline})
     if baseline is not None and not baseline.is_file():
         raise pytest.UsageError(
             f"--numcheck-baseline {given['baseline']}: no such file; `numcheck accept RECORDS --reason TEXT` writes one"
@@ -125,8 +129,19 @@ def _count(option: str, value: str | None) -> int:
     return int(value or 0)
 
 
-def _writable(option: str, path: Path | None) -> None:
-    """Raise pytest.UsageError where `path` cannot be written, before anything has run; nothing is left behind."""
+def _apart(given: Mapping[str, Path | None]) -> None:
+    """Raise pytest.UsageError where two options name one file: a run that is its own baseline always holds."""
+    named = {option: path.resolve() for option, path in given.items() if path is not None}
+    for (one, path), (other, same) in combinations(named.items(), 2):
+        if path == same:
+            raise pytest.UsageError(f"{one} and {other} name one file, {path}; name another for either")
+
+
+def _writable(option: str, path: Path | None, kind: Kind) -> None:
+    """Raise pytest.UsageError where `path` cannot be written, or is a file of another kind, before anything has run.
+
+    Nothing is left behind.
+    """
     import tempfile
 
     if path is None:
@@ -139,6 +154,9 @@ def _writable(option: str, path: Path | None) -> None:
             path.open("ab").close()
         else:
             tempfile.TemporaryFile(dir=path.parent).close()
+        spare_others(path, kind)
+    except BadRecords as error:
+        raise pytest.UsageError(f"{option}: {error}") from None
     except OSError as error:
         raise pytest.UsageError(
             f"{option} {path} cannot be written: {error.strerror or error}; give a file in a folder that can"

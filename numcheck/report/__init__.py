@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numcheck.record import Records, write_whole
+from numcheck.target import spare_others
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -64,7 +65,8 @@ def render_annotations(records: Records, base: Baseline | None = None) -> list[s
 
 
 def save(output: Path, records: Records, base: Baseline | None = None, brief: bool = False, at: str = "") -> None:
-    """Write the report to `output`: Markdown where that ends in .md, else HTML."""
+    """Write the report to `output`: Markdown where that ends in .md, else HTML. Raises BadRecords over another file."""
+    spare_others(output, "report")
     text = render_markdown(records, base, brief, at) if output.suffix == ".md" else render_html(records, base, at)
     write_whole(output, [text])
 

@@ -33,7 +33,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
         "declared",
         "source",
     ),
-    ("selection", "baseline", "compare"),
+    ("target", "selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
     ("explore", "shrink", "helpers"),
     ("mutate", "reasons", "usual", "trials", "suspect", "score", "crew"),

@@ -94,7 +94,7 @@ def test_run_at_credits_no_change_whose_test_judged_nothing(tmp_path: Path, monk
     text = "from dataclasses import replace\n" + KERNEL.replace("SCALE", "1.0") + f"{other}, {illegal})\n"
     (tmp_path / "mine.py").write_text(text)
     done = numcheck(tmp_path, "run", "--specs", "mine.py", "--device", "cpu", "accuracy", "--at", "HEAD")
-    assert "fixed: mine on CPU under accuracy: FAIL at HEAD, PASS here" in done.stdout
+    assert "fixed: mine on CPU under accuracy, out: FAIL at HEAD in " in done.stdout
     assert "does not hold: other on CPU under accuracy: FAIL at HEAD, ERROR here" in done.stdout
     assert done.returncode == 1
 
