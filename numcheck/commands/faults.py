@@ -189,7 +189,11 @@ def _text(shown: Faults, notes: Sequence[str]) -> Iterator[str]:
         yield from _matrix("mutants by operator", shown.operators, shown.laws)
         yield ""
         yield from _scores(shown)
-    for title, marks in (("survivors", shown.survivors), ("refuted reasons", shown.refuted)):
+    for title, marks in (
+        ("survivors", shown.survivors),
+        ("survivors whose written reason says what finding them would take", shown.reasoned),
+        ("refuted reasons", shown.refuted),
+    ):
         if marks:
             yield ""
             yield f"{title}:"
@@ -236,3 +240,5 @@ def _mark(mark: Mark) -> Iterator[str]:
     yield f"    - {mark.before}"
     yield f"    + {mark.after}"
     yield f"    {mark.why}{f' ({mark.tried})' if mark.tried else ''}"
+    if mark.reason:
+        yield f"    {' '.join(mark.reason.split())}"

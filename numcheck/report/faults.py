@@ -113,6 +113,8 @@ class Mark:
 class Faults:
     """The section: the matrix, the score of each kernel, and what survived.
 
+    survivors: those without a reason. reasoned: those whose written reason says what finding them would take.
+    explained: those that a written reason proves to be no mistake.
     idle: laws that caught nothing. whole: other laws were asked too where one had caught a fault.
     """
 
@@ -121,6 +123,7 @@ class Faults:
     operators: list[Line]
     specs: list[Line]
     survivors: list[Mark]
+    reasoned: list[Mark]
     explained: list[Mark]
     refuted: list[Mark]
     stillborn: list[Mark]
@@ -186,7 +189,8 @@ def board(rows: Sequence[Mapping[str, Any]]) -> Faults:
         sorted(_lines(mutants, lambda row: row.get("operator", "")), key=lambda line: line.name),
         _lines(mutants, lambda row: row["spec"]),
         [mark for mark in marks.get("SURVIVED", []) if not mark.reason],
-        [*marks.get("EQUIVALENT", []), *(mark for mark in marks.get("SURVIVED", []) if mark.reason)],
+        [mark for mark in marks.get("SURVIVED", []) if mark.reason],
+        marks.get("EQUIVALENT", []),
         marks.get("REFUTED", []),
         marks.get("STILLBORN", []),
         [law for law in laws if not killing[law]],

@@ -31,6 +31,13 @@ def test_importing_a_door_loads_nothing_heavy(statement: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_faults_are_in_nothing_that_users_import() -> None:
+    load = "import sys, numcheck.load; numcheck.load.load('kernels')"
+    code = f"{load}; print([m for m in sys.modules if 'fault' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_help_loads_nothing_heavy_and_shows_every_command() -> None:
     code = f"""
 import sys

@@ -125,6 +125,18 @@ def test_a_reason_is_shown_and_its_mutant_is_no_survivor(tmp_path: Path) -> None
     assert "the other lanes are never stored" in page(tmp_path, [*MANY, row]).one("section", id="faults").text
 
 
+def test_a_survivor_that_a_reason_explains_is_listed_as_one_with_what_was_tried(tmp_path: Path) -> None:
+    row = mutant(
+        94, status="SURVIVED", law="", laws={}, claim="open", reason="no Case is that wide", tried={"edges": 7}
+    )
+    found = board([*MANY, row])
+    assert [mark.id for mark in found.reasoned] == [row["fault"]]
+    assert not found.explained
+    text = page(tmp_path, [*MANY, row]).one("section", id="faults").text
+    for shown in ("Survivors whose written reason", "open: no Case is that wide", "edges 7", "fused.py:36"):
+        assert shown in text
+
+
 def test_a_law_that_caught_nothing_anywhere_is_called_out(tmp_path: Path) -> None:
     idle = mutant(93, laws={"accuracy": True, "memory": False})
     assert board([*MANY, idle]).idle == ["memory"]
