@@ -135,8 +135,8 @@ class Writer:
         head = {"specs": specs, "spec": spec, "law": law, "environment": self._environment}
         self.row("outcome", **head, status=status, **facts)
 
-    def declared(self, specs: str, spec: str, contract: Mapping[str, str], **facts: str) -> None:
-        """Record what a kernel promises, in words: its Contract by what each line is about; oracle and doc as facts."""
+    def declared(self, specs: str, spec: str, contract: Mapping[str, str], **facts: str | Mapping[str, str]) -> None:
+        """Record what a kernel promises, in words: its Contract by what each line is about; oracle, doc, sources."""
         self.row("declared", specs=specs, spec=spec, contract=dict(contract), **facts)
 
     def certificate(self, facts: Mapping[str, Any]) -> None:

@@ -129,7 +129,9 @@ BODIES: dict[str, Shape] = {
         seconds=NUMBER,
         findings=list_of(record({"status": one_of(*STATUSES), "first": CASE, "shrunk": CASE})),
     ),
-    "declared": record({"specs": TEXT, "spec": TEXT, "contract": map_of(TEXT)}, oracle=TEXT, doc=TEXT),
+    "declared": record(
+        {"specs": TEXT, "spec": TEXT, "contract": map_of(TEXT)}, oracle=TEXT, doc=TEXT, sources=map_of(TEXT)
+    ),
     "certificate": record(
         {"oracle": TEXT, "status": TEXT},
         worst=NUMBER,

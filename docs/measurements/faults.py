@@ -24,7 +24,9 @@ from numcheck.report.text import short  # noqa: E402
 
 Row = Mapping[str, Any]
 # How a row counts: see `counted`.
-COUNTS = ("no build", "killed", "proven", "open or device", "survived", "put off")
+COUNTS = ("elsewhere", "killed", "proven", "open or device", "survived", "put off")
+# What the row of a mutant says that stands in a branch of other kernels alone.
+UNDER = "judged under "
 
 HEAD = """\
 Declared faults and source mutants of the shipped kernels, all with the same laws and sources (each row has
@@ -51,7 +53,10 @@ def main() -> None:
     known = reasons(str(path / NAME) for path in sorted((ROOT / "kernels").iterdir()) if path.is_dir())
     known += reasons([str(ROOT / "kernels" / NAME)])
     print(HEAD)
-    print("\n".join(table([row for row in rows if row["made"] == "mutant"], known)))
+    made = [row for row in rows if row["made"] == "mutant"]
+    print("\n".join(table(made, known)))
+    print()
+    print("\n".join(elsewhere(made, known)))
     print()
     print("\n".join(declared([row for row in rows if row["made"] == "declared"])))
 
@@ -64,7 +69,7 @@ def table(rows: Sequence[Row], known: Sequence[Reason]) -> Iterator[str]:
     for name in [*dict.fromkeys(row["spec"] for row in rows), "all"]:
         own = [row for row in rows if name in (row["spec"], "all")]
         counts = Counter(counted(row, known) for row in own)
-        built = len(own) - counts["no build"]
+        built = len(own) - counts["elsewhere"]
         asked = [row["usual"] for row in own if row.get("usual") is not None]
         killed = counts["killed"]
         shares = [f"{100 * killed / built:.1f}%", f"{100 * killed / max(1, built - counts['proven']):.1f}%"]
@@ -76,7 +81,7 @@ def counted(row: Row, known: Sequence[Reason]) -> str:
     """Which of COUNTS a row of a mutant is."""
     status = row["status"]
     if status in ("ABSENT", "KILLED"):
-        return "no build" if status == "ABSENT" else "killed"
+        return "elsewhere" if status == "ABSENT" else "killed"
     reason = next((r for r in known if r.concerns(row["fault"], row["spec"])), None)
     if status == "REFUTED":
         # A reason stood against it that a law has contradicted since: struck by now, or still to be struck.
@@ -84,6 +89,33 @@ def counted(row: Row, known: Sequence[Reason]) -> str:
     if reason is not None:
         return "proven" if reason.proves else "open or device"
     return "put off" if status == "DEFERRED" else "survived"
+
+
+def elsewhere(rows: Sequence[Row], known: Sequence[Reason]) -> Iterator[str]:
+    """Which kernel judges the mutants that stand in no build of another, and how they fare there.
+
+    Raises LookupError for one that the kernel it names has not judged.
+    """
+    by_name = {(_source(row), row["fault"], row["spec"]): row for row in rows}
+    pairs: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        if counted(row, known) == "elsewhere":
+            under = row["why"].rpartition(UNDER)[2]
+            there = by_name.get((_source(row), row["fault"], under))
+            how = counted(there, known) if there is not None else "nowhere"
+            if how in ("elsewhere", "nowhere"):
+                raise LookupError(f"{row['fault']} of {row['spec']} is said to be judged under {under}, and is not")
+            pairs.setdefault((row["spec"], under), Counter())[how] += 1
+    width = max(len(name) for pair in pairs for name in pair)
+    yield f"{'in no build of':<{width}}  {'judged under':<{width}}  " + "  ".join(COUNTS[1:])
+    for (name, under), counts in sorted(pairs.items()):
+        cells = (f"{counts[c]:>{len(c)}}" for c in COUNTS[1:])
+        yield f"{name:<{width}}  {under:<{width}}  " + "  ".join(cells)
+
+
+def _source(row: Row) -> str:
+    """The mutated file, wherever the checkout was."""
+    return str(row["file"]).rpartition("kernels/")[2]
 
 
 def declared(rows: Sequence[Row]) -> Iterator[str]:

@@ -34,7 +34,8 @@ _CLAIMS: Mapping[str, tuple[Contract, str, tuple[str, ...]]] = {
     ),
     "sparse_mla.triton_fixed_point": (
         contracts.FIXED_POINT,
-        "d_kv by integer atomics, with a proof that no sum overflowed",
+        "d_kv by integer atomics, with a proof that no sum overflowed; judged with a first scale "
+        f"{FINER} bits finer than callers get, so that the second pass is judged too",
         (
             "sparse_mla_backward_q",
             "sparse_mla_set_scales",

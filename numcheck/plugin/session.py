@@ -195,13 +195,15 @@ class Session:
         """Record the Environment, an oracle's certificate and a kernel's promise, each once; torch is loaded by now."""
         from numcheck.certify import certify
         from numcheck.declared import declared
+        from numcheck.source import sources
 
         oracle = spec.oracle
         self._place(writer)
         if oracle.name not in self.described:
             writer.certificate(certify(oracle).to_json())
         if spec not in self.promised:
-            writer.declared(source, spec.name, declared(spec), oracle=oracle.name, doc=spec.doc)
+            told = declared(spec)
+            writer.declared(source, spec.name, told, oracle=oracle.name, doc=spec.doc, sources=sources(spec))
             self.promised.append(spec)
         self.described.add(oracle.name)
 

@@ -48,11 +48,13 @@ def render_html(records: Records, base: Baseline | Comparison | None = None) -> 
 
 
 def render_markdown(records: Records, base: Baseline | Comparison | None = None, brief: bool = False) -> str:
-    """The same content as Markdown. brief: only what fits a comment: answers, failures, what moved."""
-    from numcheck.report.markdown import write
+    """The same content as Markdown. brief: what fits a comment: answers, and each kernel in a few lines."""
+    from numcheck.report import brief as short
+    from numcheck.report import markdown
     from numcheck.report.page import build
 
-    return write(build(records, base), brief)
+    page = build(records, base)
+    return short.write(page) if brief else markdown.write(page)
 
 
 def render_annotations(records: Records, base: Baseline | Comparison | None = None) -> list[str]:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from numcheck.compare import Compared
+from numcheck.compare.told import fallen
 from numcheck.harmless import clean
 from numcheck.report.page import Page
+from numcheck.report.sources import Place, place
+from numcheck.report.text import count, cut
 
 # GitHub shows ten annotations of a kind in a step; the last of ours says how many there are besides.
 SHOWN = 10
-# Longest message: an annotation is a pointer, the report has the rest.
-LONGEST = 600
+# Longest title and message: an annotation is a pointer, the report has the rest.
+TITLE, LONGEST = 160, 1_000
+# What a reviewer does about bits that are meant to be others, in a change that is otherwise whole.
+ACCEPT = "if that is meant: numcheck accept RECORDS --reason TEXT"
+
+
+@dataclass(frozen=True)
+class Note:
+    """One annotation: where in the repository, what about, and what to say."""
+
+    title: str
+    message: str
+    place: Place | None = None
 
 
 def lines(page: Page) -> list[str]:
@@ -22,54 +38,83 @@ def lines(page: Page) -> list[str]:
     ]
 
 
-def _failed(page: Page) -> Iterator[tuple[str, str, str]]:
+def _failed(page: Page) -> Iterator[Note]:
     for cell in page.summary.failed:
         where = next(
             (f for f in page.failures if (f.kernel, f.law, f.place) == (cell.kernel, cell.law, cell.place)), None
         )
-        why = "; ".join(f"{name}: {why}" for name, _, _, why in where.outputs) if where else ""
+        outputs = where.outputs if where else []
+        why = "; ".join(f"{name}: {why}" if name != "*" else why for name, _, _, why in outputs)
         replay = f"\n{where.replay}" if where and where.replay else ""
         title = f"{cell.status}: {cell.kernel.spec} under {cell.law}, {cell.place.name}"
-        yield _file(cell.kernel.specs), title, why + replay
+        # The replay line is what a reader copies: the reasons make room for it.
+        told = cut(why, max(0, LONGEST - len(replay))) + replay
+        yield Note(title, told, place(page.sources, cell.kernel, (name for name, *_ in outputs)))
 
 
-def _fell(page: Page) -> Iterator[tuple[str, str, str]]:
+def _fell(page: Page) -> Iterator[Note]:
+    """What fell, kernel by kernel, but for the laws that fail: those have been told."""
     answer = page.comparison.answers[1] if page.comparison else None
-    if answer is not None and answer.word == "yes":
-        yield from (("", answer.question, sentence) for sentence in answer.sentences)
+    if page.comparison is None or answer is None or answer.word != "yes":
+        return
+    failing = {(cell.kernel, cell.place, cell.law) for cell in page.summary.failed}
+    for k in page.comparison.kernels:
+        losses = [m for m in k.losses if (k.subject.kernel, k.subject.place, m.law) not in failing]
+        said = [f"{t.what}: {t.before}, now {t.after}" for t in fallen(losses)]
+        said += [f"{count(len(k.vanished), 'named Case')} no longer run"] if k.vanished else []
+        if said:
+            outputs = [m.output for m in losses if m.output]
+            yield Note(f"Fell: {k.subject.name}", "; ".join(said), place(page.sources, k.subject.kernel, outputs))
+    for subject in page.comparison.gone:
+        if any(sentence.startswith(f"{subject.name} ") for sentence in answer.sentences):
+            yield Note(f"Gone: {subject.name}", "it is no longer judged")
 
 
-def _bits(page: Page) -> Iterator[tuple[str, str, str]]:
+def _bits(page: Page) -> Iterator[Note]:
     answer = page.comparison.answers[0] if page.comparison else None
-    if answer is not None and answer.word != "no":
-        yield from (("", answer.question, sentence) for sentence in answer.sentences)
+    if page.comparison is None or answer is None or answer.word == "no":
+        return
+    if answer.word == "unknown":
+        yield from (Note(answer.question, sentence) for sentence in answer.sentences)
+        return
+    # Nobody accepts what does not hold.
+    whole = not page.summary.failed and page.comparison.answers[1].word != "yes"
+    for k in page.comparison.kernels:
+        said = [*_changed(k), *_lost(k)]
+        if said:
+            outputs = [b.output for b in k.bits if b.changed or b.unhashed]
+            told = "; ".join([*said, *([ACCEPT] if whole else [])])
+            yield Note(f"Other bits: {k.subject.name}", told, place(page.sources, k.subject.kernel, outputs))
 
 
-def _not_run(page: Page) -> Iterator[tuple[str, str, str]]:
+def _changed(k: Compared) -> list[str]:
+    return [f"{b.output} in {len(b.changed)} of {count(b.same + len(b.changed), 'Case')}" for b in k.changed]
+
+
+def _lost(k: Compared) -> list[str]:
+    return [f"{b.output} has no bits in {count(len(b.unhashed), 'Case')}" for b in k.bits if b.unhashed]
+
+
+def _not_run(page: Page) -> Iterator[Note]:
     answer = page.comparison.answers[2] if page.comparison else None
     if answer is not None:
-        yield from (("", answer.question, sentence) for sentence in answer.sentences)
+        yield from (Note(answer.question, sentence) for sentence in answer.sentences)
 
 
-def _file(specs: str) -> str:
-    """The specs file as the repository knows it; "" for a module, or a path that is somewhere else."""
-    return specs if specs.endswith(".py") and not specs.startswith(("/", "..")) else ""
-
-
-def _cut(kind: str, found: list[tuple[str, str, str]]) -> Iterator[str]:
+def _cut(kind: str, found: list[Note]) -> Iterator[str]:
     shown = found if len(found) <= SHOWN else found[: SHOWN - 1]
-    for file, title, message in shown:
-        yield command(kind, file, title, message)
+    for note in shown:
+        yield command(kind, note)
     if len(found) > len(shown):
-        yield command(kind, "", "numcheck", f"and {len(found) - len(shown)} more, in the report")
+        yield command(kind, Note("numcheck", f"and {len(found) - len(shown)} more, in the report"))
 
 
-def command(kind: str, file: str, title: str, message: str) -> str:
+def command(kind: str, note: Note) -> str:
     """One workflow command, its text escaped as GitHub's runner asks for: it ends at a line's end, and % escapes."""
-    facts = [f"file={_property(file)}"] if file else []
-    facts.append(f"title={_property(title)}")
-    text = clean(message)
-    return f"::{kind} {','.join(facts)}::{_message(text if len(text) <= LONGEST else text[:LONGEST] + '...')}"
+    facts = [f"file={_property(note.place.file)}"] if note.place else []
+    facts += [f"line={note.place.line}"] if note.place and note.place.line else []
+    facts.append(f"title={_property(cut(note.title, TITLE))}")
+    return f"::{kind} {','.join(facts)}::{_message(cut(clean(note.message), LONGEST))}"
 
 
 def _message(text: str) -> str:

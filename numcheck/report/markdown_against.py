@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from numcheck.compare import Compared, Comparison, told, words
 from numcheck.compare.outputs import law_of
@@ -16,8 +16,8 @@ from numcheck.report.text import count, figure
 SHOWN = 10
 
 
-def compared(comparison: Comparison | None) -> Iterator[str]:
-    """The three answers, then one table of everything that moved."""
+def compared(comparison: Comparison | None, shown: Collection[str]) -> Iterator[str]:
+    """The three answers, then one table of everything that moved; shown: replay lines that stand elsewhere."""
     if comparison is None:
         return
     yield f"## Against {plain(comparison.at or 'the base')}"
@@ -39,7 +39,7 @@ def compared(comparison: Comparison | None) -> Iterator[str]:
             for t in told(kernel.moved)
         ],
     )
-    yield _replays(comparison)
+    yield _replays(comparison, shown)
     times = table(
         ["Kernel", "Seconds, head over base", "95 % interval", "Cases"],
         [
@@ -53,10 +53,14 @@ def compared(comparison: Comparison | None) -> Iterator[str]:
         yield f"A hint: {words.HINT}."
 
 
-def _replays(comparison: Comparison) -> str:
-    """Of each output that moved one Case, with the line that judges it again."""
-    moved = [pair for kernel in comparison.kernels for pair in _moved_cases(comparison, kernel)]
-    lines = [line for pair in moved[:SHOWN] for line in pair]
+def _replays(comparison: Comparison, shown: Collection[str]) -> str:
+    """Of each output that moved one Case, with the line that judges it again, each once."""
+    found: dict[str, list[str]] = {}
+    for kernel in comparison.kernels:
+        for what, replay in _moved_cases(comparison, kernel):
+            found.setdefault(replay, []).append(what)
+    moved = [(said, replay) for replay, said in found.items() if replay not in shown]
+    lines = [line for said, replay in moved[:SHOWN] for line in (*said, replay)]
     rest = len(moved) - SHOWN
     lines += [f"# and {count(rest, 'more', 'more')}"] if rest > 0 else []
     return code("\n".join(lines)) if lines else ""

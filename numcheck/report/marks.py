@@ -14,6 +14,8 @@ ROWS = 40
 JOINER = "\u2060"
 # Bare addresses, mentions and numbers of issues become links and calls after all else was read, escaped or not.
 _LINKED = re.compile(r"www(?=\.)|:(?=//)|@|#|gh-(?=\d)", re.IGNORECASE)
+# What GitHub may take for a commit and link to: seven hex digits or more, of which a whole number is none.
+_COMMIT = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}(?![0-9A-Za-z])")
 
 
 def plain(text: object) -> str:
@@ -23,7 +25,21 @@ def plain(text: object) -> str:
         flat = flat.replace(mark, entity)
     for mark in "\\`*_{}[]()#+!|~@$":
         flat = flat.replace(mark, "\\" + mark)
-    return _LINKED.sub(lambda match: match.group() + JOINER, flat)
+    flat = _LINKED.sub(lambda match: match.group() + JOINER, flat)
+    return _COMMIT.sub(lambda match: f"`{match.group()}`", flat)
+
+
+def span(text: str) -> str:
+    """`text` as code within a line, which it cannot leave; not for a table, whose cells end at a bar even there."""
+    flat = clean(text).replace("\n", " ").replace("\t", " ")
+    if not flat.strip():
+        return ""
+    fence = "`"
+    while fence in flat:
+        fence += "`"
+    return (
+        f"{fence} {flat} {fence}" if "`" in (flat[0], flat[-1]) or flat[0] == flat[-1] == " " else fence + flat + fence
+    )
 
 
 def code(text: str) -> str:

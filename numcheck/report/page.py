@@ -12,6 +12,7 @@ from numcheck.record import Records
 from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
 from numcheck.report.rebased import rebased
+from numcheck.report.sources import Sources, sources
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
 
@@ -45,6 +46,7 @@ class Page:
     rows: int
     comparison: Comparison | None
     anchors: frozenset[str]
+    sources: Sources
 
     def link(self, cell: Cell) -> str:
         """Where a cell of the matrix leads: to its failure, or to its kernel's card; "" where there is neither."""
@@ -101,6 +103,7 @@ def build(records: Records, base: Baseline | Comparison | None = None) -> Page:
         rows=len(records.rows),
         comparison=comparison,
         anchors=frozenset([f.anchor for f in broken[: failures.SHOWN]] + [card.anchor for card in shown]) - {""},
+        sources=sources(records),
     )
 
 

@@ -51,6 +51,11 @@ def count(n: int, noun: str, plural: str = "") -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
+def cut(text: str, longest: int) -> str:
+    """`text`, or as much of its beginning as so many characters hold, and a sign that there is more."""
+    return text if len(text) <= longest else f"{text[: max(0, longest - 1)]}…"
+
+
 def facts_of(case: Mapping[str, Any]) -> dict[str, str]:
     """A Case's facts in reading order: sizes, dtype, regime, layout, offset, further facts, seed."""
     sizes, facts = case.get("sizes", {}), case.get("facts", {})

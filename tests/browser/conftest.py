@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from numcheck.baseline import Acceptance, of
-from numcheck.record import Records, read
+from numcheck.record import read
 from numcheck.report import render_html
 from tests.browser.chromium import Browser, browser, executable
 from tests.report import scene
@@ -26,16 +26,6 @@ def chromium() -> Iterator[Browser]:
         yield one
 
 
-def moved(records: Records) -> Records:
-    """The same run in which triton's `out` has other bits wherever D is 257 or more."""
-    rows = []
-    for row in records.rows:
-        if row.get("spec") == "triton" and row["kind"] == "case" and row["case"]["sizes"]["D"] > 31:
-            row = {**row, "hashes": {**row["hashes"], "out": "0" * 16}}
-        rows.append(row)
-    return Records(tuple(rows))
-
-
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run that held, one that did not, one against its accepted base, and a small one with all of it."""
@@ -48,8 +38,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = {
         "clean": render_html(clean),
         "failing": render_html(failing),
-        "compared": render_html(moved(clean), replace(base, accepted=accepted)),
-        "few": render_html(moved(few), replace(of(few), accepted=accepted)),
+        "compared": render_html(scene.moved(clean), replace(base, accepted=accepted)),
+        "few": render_html(scene.moved(few), replace(of(few), accepted=accepted)),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")

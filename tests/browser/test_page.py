@@ -16,7 +16,7 @@ from numcheck.report.cases import case_key, line
 from numcheck.report.inputs import made
 from numcheck.selection import CPU, Kernel
 from tests.browser.chromium import Browser
-from tests.browser.conftest import REASON, moved
+from tests.browser.conftest import REASON
 from tests.report import scene
 
 Pages = dict[str, Path]
@@ -399,7 +399,7 @@ def metrics(chromium: Browser) -> dict[str, float]:
 def test_ten_thousand_records_are_there_within_two_seconds(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "many.html"
     many = read(scene.write(tmp_path / "r.jsonl", count=355, failing=True))
-    path.write_text(render_html(moved(many), of(many)), encoding="utf-8")
+    path.write_text(render_html(scene.moved(many), of(many)), encoding="utf-8")
     chromium.call("Performance.enable", timeDomain="threadTicks")
     before = metrics(chromium)
     opened(chromium, path)

@@ -109,7 +109,7 @@ def test_the_report_step_writes_one_page_summary_and_annotations_of_all_devices(
     scene.write(checkout / "reports" / "base.jsonl", count=3, devices=("cpu", "cuda"))
     done = shell(steps("numcheck.yml")["Report"], checkout, NUMBER="7")
     assert done.returncode == 0, done.stderr
-    assert "::error title=" in done.stdout
+    assert "::error file=kernels/mhc_post/fused.py,line=19,title=" in done.stdout
     reports = checkout / "reports"
     for told in (reports / "numcheck.html", reports / "comment.md", checkout / "summary.md"):
         text = told.read_text(encoding="utf-8")

@@ -31,6 +31,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
         "tally",
         "alarms",
         "declared",
+        "source",
     ),
     ("target", "selection", "baseline", "compare"),
     ("covering", "draw", "device", "regressions", "report"),
