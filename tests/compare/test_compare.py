@@ -15,6 +15,7 @@ from numcheck.baseline import Baseline, Figure, Known, Seen, load, narrowed, of,
 from numcheck.baseline.file import plain
 from numcheck.baseline.gather import machine
 from numcheck.case import Case
+from numcheck.cli import main
 from numcheck.compare import Comparison, compare, told
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
@@ -662,6 +663,17 @@ def test_a_head_that_was_cut_off_does_not_hold(tmp_path: Path) -> None:
     found = compare(base, replace(records(tmp_path / "b.jsonl"), unfinished=("accuracy of k was begun",)))
     assert not found.held
     assert found.verdict.startswith("does not hold: the head's run was cut off")
+
+
+def test_compare_reads_the_head_once_for_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl")
+    opened: list[str] = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda self: (opened.append(self.name), whole(self))[1])
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "a.jsonl", "b.jsonl", "-o", "r.html"]) == 0
+    assert opened == ["a.jsonl", "b.jsonl"]
 
 
 @pytest.mark.parametrize("odd", ["", 0, None, "nan", []])
