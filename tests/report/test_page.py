@@ -14,7 +14,7 @@ from numcheck.case import Case
 from numcheck.gate import Gate
 from numcheck.record import Records, Writer, read, replay_line
 from numcheck.report import render_html
-from numcheck.report.gates import headroom
+from numcheck.report.headroom import headroom
 from numcheck.report.svg import LIMIT
 from numcheck.verdict import OutputVerdict, Rung, Status, Verdict
 from tests.report import scene
