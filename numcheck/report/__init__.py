@@ -106,6 +106,7 @@ def _templates() -> Environment:
         "rung_glyphs": text.RUNG_GLYPHS,
         "scale": svg.scale(),
         "share": svg.share,
+        "short": text.short,
         "shown": failures.SHOWN,
         "table_rows": ledger.ROWS,
     }

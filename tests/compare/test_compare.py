@@ -304,11 +304,11 @@ def test_the_page_says_held_of_the_run_and_of_the_comparison(tmp_path: Path) -> 
     records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     page = parse(render_html(read(tmp_path / "b.jsonl"), base))
     assert page.one("h1").text == "Did not hold against the base"
-    assert "against the base it does not hold: bits changed" in page.one("p", cls="lede").text
+    assert "Against the base it does not hold: bits changed" in page.one("p", cls="lede").text
     assert not page.all("header", cls="v-held")
     same = parse(render_html(read(tmp_path / "a.jsonl"), base))
     assert same.one("h1").text == "Held"
-    assert "against the base it held: no bits changed" in same.one("p", cls="lede").text
+    assert "Against the base it held: no bits changed" in same.one("p", cls="lede").text
     assert "1 kernel with no change seen in 3 Cases" in same.one("section", id="answers").text
 
 
