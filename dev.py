@@ -16,7 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -88,7 +88,8 @@ def test(extra: list[str]) -> int:
     whole = "--whole" in extra
     extra = [word for word in extra if word != "--whole"]
     part = [] if whole or "-k" in extra else ["-k", BRIEF]
-    return run(python(), "-m", "pytest", "--numcheck-profile", "ci", *workers(extra), *part, *extra)
+    command = (python(), "-m", "pytest", "--numcheck-profile", "ci", *workers(extra), *part, *extra)
+    return run(*command, env=alone(extra))
 
 
 def check(extra: list[str]) -> int:
@@ -99,6 +100,11 @@ def check(extra: list[str]) -> int:
 def workers(extra: list[str]) -> list[str]:
     """One worker a core, unless `extra` says otherwise."""
     return [] if "-n" in extra else ["-n", str(os.cpu_count() or 1)]
+
+
+def alone(extra: list[str]) -> dict[str, str]:
+    """One thread a worker where there is one a core: torch's threads spin while they wait for a core to be theirs."""
+    return {} if "-n" in extra else {"OMP_NUM_THREADS": "1"}
 
 
 def make_venv(extras: tuple[str, ...]) -> None:
@@ -163,8 +169,9 @@ def tool(name: str) -> Path:
     return VENV / "bin" / name
 
 
-def run(*command: str | Path) -> int:
-    return subprocess.run([str(part) for part in command], cwd=ROOT).returncode
+def run(*command: str | Path, env: Mapping[str, str] | None = None) -> int:
+    """Run `command`; env: what it finds in its environment, unless this process's own says otherwise."""
+    return subprocess.run([str(part) for part in command], cwd=ROOT, env={**(env or {}), **os.environ}).returncode
 
 
 def quiet(*command: str | Path) -> None:

@@ -22,6 +22,7 @@ import numcheck
 from numcheck import coherent, schema
 from numcheck.case import Case
 from numcheck.clock import timed
+from numcheck.cycles import left_alone
 from numcheck.errors import BadRecords, RecordsLost
 from numcheck.verdict import Verdict
 
@@ -252,6 +253,7 @@ class Records:
         return Records(tuple(r for r in self.rows if r["run"] in runs), self.problems)
 
 
+@left_alone()
 def read(paths: PathLike | Sequence[PathLike]) -> Records:
     """The rows of one or several records files; a line that is no row is a Problem, and the others are kept.
 

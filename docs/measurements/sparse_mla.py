@@ -260,8 +260,9 @@ def adversarial(write: Write, small: bool) -> None:
 
 
 def judged(made: Sample, saved: Tensors, backward: Backwards, write: Write, specs: Specs) -> None:
-    """Forward and backwards, those of one policy beside one set of readings; then truth alone, for a plain check."""
-    claims = [(FORWARD, saved), *((spec, backward(spec)()) for spec in specs)]
+    """The backwards, Triton's with their forward, each policy by readings of its own; then truth alone."""
+    forward = [] if all(spec in CUDNN for spec in specs) else [(FORWARD, saved)]
+    claims = [*forward, *((spec, backward(spec)()) for spec in specs)]
     for group in alike(claims, made.case):
         gates, figures = on_the_clock(lambda group=group: side_by_side(group, made, saved=saved))
         for (spec, _), of_spec in zip(group, gates, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numcheck.baseline.file import load, text
+from numcheck.baseline.file import load, loaded, text
 from numcheck.baseline.gather import of
 from numcheck.baseline.known import (
     Acceptance,
@@ -29,6 +29,7 @@ __all__ = [
     "Subject",
     "joined",
     "load",
+    "loaded",
     "narrowed",
     "of",
     "placed",

@@ -9,8 +9,9 @@ from typing import Any
 from numcheck.baseline.gather import of
 from numcheck.baseline.known import Acceptance, Baseline
 from numcheck.baseline.rows import certified, certified_json, known, known_json, text_of, texts_of
+from numcheck.cycles import left_alone
 from numcheck.errors import BadRecords, NumcheckError
-from numcheck.record import read
+from numcheck.record import Records, read
 
 FORMAT = "numcheck baseline"
 VERSION = 1
@@ -21,6 +22,12 @@ def load(path: Path) -> Baseline:
 
     Raises BadRecords for a file that is neither.
     """
+    return loaded(path)[0]
+
+
+@left_alone()
+def loaded(path: Path) -> tuple[Baseline, Records | None]:
+    """As `load`, and the records that it was made from; None where `path` is a baseline file."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise BadRecords(
             f"{path}: no file but a pipe or a device, which can be read once alone; write it to a file first"
@@ -31,9 +38,10 @@ def load(path: Path) -> Baseline:
     except OSError as error:
         raise BadRecords(f"{path}: {error.strerror or error}; give a records file or a baseline") from None
     if not start.startswith(b"{") or b'"schema"' in start:
-        return of(read(path))
+        records = read(path)
+        return of(records), records
     try:
-        return parse(json.loads(path.read_text(encoding="utf-8")), str(path))
+        return parse(json.loads(path.read_text(encoding="utf-8")), str(path)), None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRecords(f"{path}: neither records nor a baseline ({error})") from None
 

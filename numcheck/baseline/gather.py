@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numcheck.baseline.known import Baseline, Certified, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
+from numcheck.cycles import left_alone
 from numcheck.finding import Finding, findings
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import ONE_ORDER, Status, together, worst
 
+BROKEN = tuple(status.name for status in Status if not status.held)
 # Longest reason kept of a failure: an error quotes what it was given, which may be of any length.
 LONGEST = 400
 # What of a Case is counted over those drawn: of each it matters that the draws still come to every value.
 DRAWN = ("dtype", "regime", "layout")
 
 
+@left_alone()
 def of(records: Records, chosen: Selection | None = None, found: Sequence[Finding] | None = None) -> Baseline:
     """What `records` say, by the rows that count; chosen, found: those rows and the findings, where known already."""
     chosen = chosen or select(records)
-    gathered: dict[Subject, _Gathering] = {}
-
-    def at(kernel: Kernel, place: Place) -> _Gathering:
-        # Not setdefault, which makes a new one for each of ten thousand rows.
-        subject = Subject(kernel, place)
-        if subject not in gathered:
-            gathered[subject] = _Gathering()
-        return gathered[subject]
+    gathered: defaultdict[tuple[Kernel, Place], _Gathering] = defaultdict(_Gathering)
 
     for judged in chosen.cases:
-        at(judged.kernel, judged.place).case(judged, chosen.environments)
+        gathered[judged.kernel, judged.place].case(judged, chosen.environments)
     for judged in chosen.pooled:
-        at(judged.kernel, judged.place).pool(judged)
+        gathered[judged.kernel, judged.place].pool(judged)
     for kernel, law, place, row in chosen.outcomes:
-        at(kernel, place).end(law, row)
+        gathered[kernel, place].end(law, row)
     for kernel, law, place, row in chosen.unavailable:
-        at(kernel, place).skipped[law] = row["reason"]
+        gathered[kernel, place].skipped[law] = row["reason"]
     for row in records.of("declared"):
-        for subject, known in gathered.items():
-            if subject.kernel == Kernel(row["specs"], row["spec"]):
-                known.declare(row)
+        for (kernel, _), gathering in gathered.items():
+            if kernel == Kernel(row["specs"], row["spec"]):
+                gathering.declare(row)
+    known = [gathering.known(Subject(*key)) for key, gathering in gathered.items()]
     found = findings(records) if found is None else found
     unfinished = [_told(f) for f in found if f.open]
     unfinished += [str(problem) for problem in records.problems]
     return Baseline(
-        {subject.key: known.known(subject) for subject, known in gathered.items()},
+        {k.subject.key: k for k in known},
         chosen.last,
         _commit(chosen.environments.values()),
         unfinished=tuple(unfinished),
@@ -71,13 +69,14 @@ class _Gathering:
     def __init__(self) -> None:
         self.cases: dict[str, dict[str, Any]] = {}
         self.pooled: dict[GateKey, Figure] = {}
-        self.statuses: dict[str, dict[str, set[Status]]] = {}
+        self.statuses: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.declared: dict[str, str] = {}
         self.oracle = ""
         self.drawn: dict[str, dict[str, dict[str, int]]] = {}
         self.skipped: dict[str, str] = {}
         self.machine: dict[str, str] = {}
         self.runs: set[str] = set()
+        self.ran: set[tuple[str, str]] = set()
 
     def declare(self, row: Mapping[str, Any]) -> None:
         """The Contract of the runs whose verdicts count; of several the last, whole, since lines may have gone."""
@@ -89,12 +88,14 @@ class _Gathering:
         row, law = judged.row, judged.law
         self.runs.add(row["run"])
         case = Case.from_json(row["case"])
-        seen = self.cases.setdefault(case.key, _blank(case, row["phase"]))
+        key = case.key
+        # Not setdefault here and below, which makes a new one for each of ten thousand rows.
+        seen = self.cases.get(key) or self.cases.setdefault(key, _blank(case, row["phase"]))
         seen["status"][law] = _worse(seen["status"].get(law), judged.status)
         outputs = seen["outputs"].setdefault(law, {})
         for name, verdict in row["outputs"].items():
             outputs[name] = _worse(outputs.get(name), verdict["status"])
-            if not Status[verdict["status"]].held:
+            if verdict["status"] in BROKEN:
                 seen["why"].setdefault(law, {})[name] = _why(verdict)
         seen["hashes"].setdefault(law, {}).update(row.get("hashes", {}))
         _nearest(seen["gates"], law, row.get("gates", []))
@@ -108,21 +109,26 @@ class _Gathering:
         if law == "memory" and "measured" in figures:
             seen["measured_bytes"], seen["formula_bytes"] = int(figures["measured"]), int(figures["formula"])
         self._status(law, row["outputs"])
-        backend = row["evidence"]["backend"]
-        self.machine |= machine(environments.get(row["environment"], {}), "" if backend == "torch" else backend)
+        ran = row["environment"], row["evidence"]["backend"]
+        if ran not in self.ran:
+            self.ran.add(ran)
+            self.machine |= machine(environments.get(ran[0], {}), "" if ran[1] == "torch" else ran[1])
 
     def pool(self, judged: Judged) -> None:
         _nearest(self.pooled, judged.law, judged.row.get("gates", []))
         outputs = judged.row["outputs"].items()
-        self._status(judged.law, {name: v for name, v in outputs if not Status[v["status"]].held})
+        self._status(judged.law, {name: v for name, v in outputs if v["status"] in BROKEN})
 
     def end(self, law: str, row: Mapping[str, Any]) -> None:
         """How the test ended, where that is no verdict's to say: no Case was judged, or the law itself broke."""
-        if not Status[row["status"]].held:
+        if row["status"] in BROKEN:
             self._status(law, {"*": row})
 
     def known(self, subject: Subject) -> Known:
-        laws = {law: together(outputs.values()).name for law, outputs in self.statuses.items()}
+        laws = {
+            law: together({Status[status] for status in found} for found in outputs.values()).name
+            for law, outputs in self.statuses.items()
+        }
         cases = {key: Seen(**seen) for key, seen in sorted(self.cases.items())}
         return Known(
             subject, laws, self.pooled, self.declared, self.skipped, cases, self.machine, self.oracle, self.drawn
@@ -136,8 +142,9 @@ class _Gathering:
             by[what][value] = by[what].get(value, 0) + 1
 
     def _status(self, law: str, outputs: Mapping[str, Any]) -> None:
+        known = self.statuses[law]
         for name, verdict in outputs.items():
-            self.statuses.setdefault(law, {}).setdefault(name, set()).add(Status[verdict["status"]])
+            known[name].add(verdict["status"])
 
 
 def _worse(one: str | None, other: str) -> str:
@@ -180,7 +187,7 @@ def _nearest(into: dict[GateKey, Figure], law: str, gates: Iterable[Mapping[str,
             bool(row.get("vacuous")),
         )
         old = into.get(key)
-        nearer = old is None or figure.headroom(key) < old.headroom(key)
+        nearer = old is None or figure.headroom < old.headroom
         if old is None or (nearer if figure.vacuous == old.vacuous else old.vacuous):
             into[key] = figure
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from numcheck.case import Case
-from numcheck.gate import Gate, GateKind
+from numcheck.gate import headroom
 from numcheck.selection import Kernel, Place
 
 # A Gate's place: law, output, kind.
@@ -27,16 +26,10 @@ class Figure:
     spread: float = 0.0
     vacuous: bool = False
 
-    def gate(self, kind: GateKind, output: str) -> Gate:
-        """The Gate that it was."""
-        return Gate(
-            kind, output, self.value, self.limit, "", self.spread, self.lower, "vacuous" if self.vacuous else ""
-        )
-
-    def headroom(self, key: GateKey) -> float:
+    @property
+    def headroom(self) -> float:
         """As `numcheck.gate.Gate.headroom`: 1 and above holds."""
-        kind: Any = key[2]
-        return self.gate(kind, key[1]).headroom
+        return headroom(self.value, self.limit, self.lower)
 
 
 @dataclass(frozen=True)

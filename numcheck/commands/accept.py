@@ -10,6 +10,7 @@ from pathlib import Path
 from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
 from numcheck.commands.common import spare
 from numcheck.compare import compare
+from numcheck.cycles import left_alone
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line, visible
 from numcheck.profile import REPEATING
@@ -18,6 +19,7 @@ from numcheck.target import spare_others
 from numcheck.verdict import Status
 
 
+@left_alone()
 def main(options: argparse.Namespace) -> int:
     """Write the baseline with its reason; 1 where the run itself did not hold, which no reason makes right.
 

@@ -45,13 +45,13 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
         if code not in (0, 1) or not _judged(records):
             print("nothing could be judged here: see above")
             return 2
-        head, then = read(records), of(read(base_records))
+        head = read(records)
+        found = compare(of(read(base_records)), of(head), options.at)
         if options.report:
             from numcheck.report import save
 
-            save(Path(options.report), head, then, at=options.at)
+            save(Path(options.report), head, found)
             print(f"report: {options.report}")
-        found = compare(then, of(head), options.at)
         print(as_text(found))
         if code and found.held:
             print("pytest failed here although no claim did: see above, nothing is shown to be fixed until it passes")

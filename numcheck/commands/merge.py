@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from numcheck.cycles import left_alone
 from numcheck.errors import BadRecords
 from numcheck.harmless import one_line
 from numcheck.record import merge
 from numcheck.target import spare_others
 
 
+@left_alone()
 def main(options: argparse.Namespace) -> int:
     """Merge and say what was kept and what could not be read; 1 where something could not."""
     paths = [part for given in options.records for part in parts(Path(given))]

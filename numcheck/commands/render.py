@@ -7,11 +7,13 @@ from pathlib import Path
 
 from numcheck.baseline import load
 from numcheck.commands.common import spare
+from numcheck.cycles import left_alone
 from numcheck.record import read
 from numcheck.report import render_annotations, save
 from numcheck.target import spare_others
 
 
+@left_alone()
 def main(options: argparse.Namespace) -> int:
     """Write the report and say where. Raises BadRecords where that is a file of another kind."""
     spare(options.output, *options.records, options.baseline)

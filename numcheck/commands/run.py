@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from numcheck.commands.child import run
@@ -24,12 +25,22 @@ def main(options: argparse.Namespace) -> int:
         from numcheck.commands.at import judged_at
 
         return judged_at(options, command)
-    return exit_code(run(command(options)))
+    return exit_code(run(command(options), env=variables(options)))
 
 
 def exit_code(code: int) -> int:
     """pytest's exit code as numcheck's."""
     return code if code in (0, FAILED) else 2
+
+
+def variables(options: argparse.Namespace) -> dict[str, str]:
+    """The environment of the tests: workers share the cores, unless it says otherwise.
+
+    Torch's threads spin while they wait for one another, so two workers of two threads on two cores take two to four
+    times as long as two of one.
+    """
+    share = max(1, (os.cpu_count() or 1) // options.workers) if options.workers else 0
+    return {**({"OMP_NUM_THREADS": str(share)} if share else {}), **os.environ}
 
 
 def command(options: argparse.Namespace) -> list[str]:

@@ -16,6 +16,7 @@ from numcheck.compare.kernel import kernel
 from numcheck.compare.kinds import Answer, Bits, Claim, Compared, Comparison, Conclusion, Moved, Ratio
 from numcheck.compare.power import certificates
 from numcheck.compare.told import Told, told
+from numcheck.cycles import left_alone
 from numcheck.profile import REPEATING
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 
+@left_alone()
 def compare(base: Baseline, head: Baseline, at: str = "") -> Comparison:
     """`head` against `base`, kernel by kernel and device by device.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from statistics import fmean, stdev
 
 from numcheck.baseline import Figure, GateKey, Known, Seen
@@ -14,7 +14,7 @@ from numcheck.compare.contracts import contract
 from numcheck.compare.coverage import failing, lapsed, skip, skips, undrawn, vanished
 from numcheck.compare.kinds import Compared, Moved, Ratio
 from numcheck.compare.outputs import outputs
-from numcheck.compare.power import judged, power
+from numcheck.compare.power import power
 from numcheck.verdict import Status
 
 # A figure of the same Case, against noise drawn from the same seed, moves only where the kernel's error does. So many
@@ -37,20 +37,22 @@ Pairs = Iterable[tuple[Seen, Seen]]
 def kernel(then: Known, now: Known, repeats: bool = False) -> Compared:
     """repeats: whether both sides' profiles draw the same Cases in every run."""
     shared = {key: (then.cases[key], seen) for key, seen in now.cases.items() if key in then.cases}
+    pairs = tuple(shared.values())
+    alike = {law for law in then.laws if _judged(then, law) == _judged(now, law)}
     # Where one side judged nothing there is no machine to compare with, and no bits.
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
     return Compared(
         now.subject,
-        bits=() if incomparable else tuple(outputs(shared.values(), then.declared, now.declared)),
+        bits=() if incomparable else tuple(outputs(pairs, then.declared, now.declared)),
         claims=tuple(_claims(then, now)),
-        cases=(*_statuses(shared.values()), *lapsed(shared.values(), then, now)),
-        gates=(*_figures(shared.values(), then, now), *_ungated(shared.values(), then, now)),
-        limits=tuple(_limits(shared.values(), then, now)),
+        cases=(*_statuses(pairs), *lapsed(pairs, then, now)),
+        gates=(*_figures(pairs, then, now, alike), *_ungated(pairs, then, now)),
+        limits=tuple(_limits(pairs, then, now, alike)),
         contract=tuple(contract(then.declared, now.declared, bool(now.cases))),
-        memory=tuple(_memory(shared.values())),
-        power=tuple(power(shared.values(), then, now, repeats)),
+        memory=tuple(_memory(pairs)),
+        power=tuple(power(pairs, then, now, alike, repeats)),
         skips=tuple(skips(then, now)),
-        time=None if incomparable else _time(shared.values()),
+        time=None if incomparable else _time(pairs),
         new=len(now.cases.keys() - then.cases.keys()),
         vanished=vanished(then, now),
         failing=failing(then, now),
@@ -95,11 +97,11 @@ def _statuses(pairs: Pairs) -> Iterator[Moved]:
                     yield Moved(what, words.status(before), words.status(after), now.case, law, loss, output)
 
 
-def _figures(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+def _figures(pairs: Pairs, then: Known, now: Known, alike: Collection[str]) -> Iterator[Moved]:
     """Gates that held and do not, or the other way round, and errors that moved by more than their spread."""
-    for law_of, old, new in _gates(pairs, then, now):
+    for law_of, old, new in _gates(pairs, then, now, alike):
         case, key = law_of
-        held, holds = old.headroom(key) >= 1, new.headroom(key) >= 1
+        held, holds = old.headroom >= 1, new.headroom >= 1
         if held != holds or (key[2] == "band" and _apart(old, new)):
             loss = (held and not holds) or (held == holds and new.value > old.value)
             yield Moved(words.gate(key), words.value(old), words.value(new), case, key[0], loss, *key[1:])
@@ -112,12 +114,12 @@ def _apart(old: Figure, new: Figure) -> bool:
     return abs(math.log(new.value / old.value)) > max(math.log(FACTOR), SPREADS * max(old.spread, new.spread))
 
 
-def _limits(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:
+def _limits(pairs: Pairs, then: Known, now: Known, alike: Collection[str]) -> Iterator[Moved]:
     """Limits that moved for the same Case and the same spread.
 
     Accuracy's alone: what other laws allow rests on the element or the relation that was worst, and so on the kernel.
     """
-    for (case, key), old, new in _gates(pairs, then, now):
+    for (case, key), old, new in _gates(pairs, then, now, alike):
         still = _close(old.limit, new.limit) and _close(old.lower, new.lower)
         if key[0] != "accuracy" or still or not _close(old.spread, new.spread):
             continue
@@ -132,17 +134,23 @@ def _close(one: float, other: float) -> bool:
     return one == other or math.isclose(one, other, rel_tol=SAME)
 
 
-def _gates(pairs: Pairs, then: Known, now: Known) -> Iterator[tuple[tuple[Case | None, GateKey], Figure, Figure]]:
+def _gates(
+    pairs: Pairs, then: Known, now: Known, alike: Collection[str]
+) -> Iterator[tuple[tuple[Case | None, GateKey], Figure, Figure]]:
     """Each gate that both sides have: those over all Cases, then Case by Case. Bytes have a section of their own.
 
     Over all Cases only where they are the same ones: after a failure no more are drawn, and fewer have other figures.
     """
-    alike = {law for law in then.laws if judged(then, law) == judged(now, law)}
     for key in (key for key in then.pooled if key in now.pooled and key[0] in alike):
         yield (None, key), then.pooled[key], now.pooled[key]
     for old, new in pairs:
         for key in (key for key in old.gates if key in new.gates and key[0] != "memory"):
             yield (new.case, key), old.gates[key], new.gates[key]
+
+
+def _judged(known: Known, law: str) -> set[str]:
+    """Keys of the Cases that the law judged."""
+    return {key for key, seen in known.cases.items() if law in seen.status}
 
 
 def _ungated(pairs: Pairs, then: Known, now: Known) -> Iterator[Moved]:

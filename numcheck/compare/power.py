@@ -9,7 +9,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from numcheck.baseline import Certified, Draws, Known, Seen
+from numcheck.baseline import Certified, Draws, Figure, GateKey, Known, Seen
+from numcheck.case import Case
 from numcheck.compare import words
 from numcheck.compare.kinds import Moved
 from numcheck.verdict import Status
@@ -30,28 +31,27 @@ MOST = 10_000
 CERTIFIED = ("CERTIFIED", "UNCERTIFIED", "FAILED")
 
 
-def power(pairs: Iterable[tuple[Seen, Seen]], then: Known, now: Known, repeats: bool) -> Iterator[Moved]:
-    """repeats: whether both sides' profiles draw the same Cases in every run."""
-    pairs = tuple(pairs)
-    yield from _toothless(pairs, then, now)
+def power(
+    pairs: Sequence[tuple[Seen, Seen]], then: Known, now: Known, alike: Collection[str], repeats: bool
+) -> Iterator[Moved]:
+    """alike: laws that judged the same Cases on both sides; repeats: whether both profiles draw the same each time."""
+    yield from _toothless(pairs, then, now, alike)
     yield from _rungs(pairs)
     yield from _draws(then, now, repeats)
 
 
-def _toothless(pairs: Iterable[tuple[Seen, Seen]], then: Known, now: Known) -> Iterator[Moved]:
-    """Gates that held and could have failed, and now could not; over all Cases where those are the same ones."""
-    alike = {law for law in then.laws if judged(then, law) == judged(now, law)}
-    of_all = ((None, key, then.pooled, now.pooled) for key in then.pooled if key in now.pooled and key[0] in alike)
-    of_each = ((new.case, key, old.gates, new.gates) for old, new in pairs for key in old.gates if key in new.gates)
-    for case, key, old_gates, new_gates in (*of_all, *of_each):
-        old, new = old_gates[key], new_gates[key]
-        if new.vacuous and not old.vacuous and old.headroom(key) >= 1:
+def _toothless(pairs: Iterable[tuple[Seen, Seen]], then: Known, now: Known, alike: Collection[str]) -> Iterator[Moved]:
+    """Gates that held and could have failed, and now could not."""
+    pooled = {key: figure for key, figure in now.pooled.items() if key[0] in alike}
+    yield from _blunt(None, then.pooled, pooled)
+    for old, new in pairs:
+        yield from _blunt(new.case, old.gates, new.gates)
+
+
+def _blunt(case: Case | None, then: Mapping[GateKey, Figure], now: Mapping[GateKey, Figure]) -> Iterator[Moved]:
+    for key, figure in now.items():
+        if figure.vacuous and key in then and not then[key].vacuous and then[key].headroom >= 1:
             yield Moved(words.gate(key), "could have failed", "could not have failed", case, key[0], True, *key[1:])
-
-
-def judged(known: Known, law: str) -> set[str]:
-    """Keys of the Cases that the law judged."""
-    return {key for key, seen in known.cases.items() if law in seen.status}
 
 
 def _rungs(pairs: Sequence[tuple[Seen, Seen]]) -> Iterator[Moved]:

@@ -27,7 +27,7 @@ from numcheck.profile import Profile
 from numcheck.reading import Radius, Truth, nearest, read
 from numcheck.sample import Sample, exact, sample
 from numcheck.spec import KernelSpec
-from numcheck.ulp import torch_dtype
+from numcheck.ulp import FORMATS, torch_dtype
 from numcheck.unspecified import blank, unspecified
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
@@ -119,7 +119,8 @@ class _Truth:
         got = self.closed(name, got)
         if self.spec.oracle.result(name).whole:
             return same_values(name, whole(got), whole(self.exact[name]), "integers and bools are exact or wrong")
-        return within(name, exact(got), self.exact[name], self.radius[name], reason)
+        huge = FORMATS[self.spec.oracle.result(name).dtype_for(self.drawn.case)].huge
+        return within(name, exact(got), self.exact[name], self.radius[name], reason, huge=huge)
 
     def closed(self, name: str, got: Tensor) -> Tensor:
         """An output, zero where the problem leaves an element open."""

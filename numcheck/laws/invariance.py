@@ -92,7 +92,8 @@ def _one_declared(subject: Subject, relation: Relation) -> Relations:
         radii = radii or relation.back(whole.case, subject.radius(changed))
         allowed = subject.own[name] + radii[name].abs()
         expected = exact(subject.outputs[name])
-        yield name, within(name, exact(got[name]), expected, allowed, f"{relation.name}: within both radii")
+        reason = f"{relation.name}: within both radii"
+        yield name, within(name, exact(got[name]), expected, allowed, reason, huge=subject.huge(name))
 
 
 INVARIANCE = Law(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from numcheck.case import Case
-from numcheck.laws.relation import Held, same_bits, same_values, within
+from numcheck.laws.relation import Held, added, same_bits, same_values, within
 from numcheck.laws.subject import Relations, Subject
 from numcheck.oracle import Output
 from numcheck.sample import Sample, exact, in_layout
@@ -43,12 +43,8 @@ def _same(subject: Subject, got: Mapping[str, Tensor], reason: str) -> Relations
         else:
             allowed = 2 * subject.own[name]
             expected = exact(subject.outputs[name])
-            yield (
-                name,
-                within(
-                    name, exact(got[name]), expected, allowed, f"{reason}, or for a tree left open twice the radius"
-                ),
-            )
+            either = f"{reason}, or for a tree left open twice the radius"
+            yield name, within(name, exact(got[name]), expected, allowed, either, huge=subject.huge(name))
 
 
 def sliced(subject: Subject) -> Relations:
@@ -77,12 +73,13 @@ def _added(subject: Subject, halves: list[Sample], parts: list[Mapping[str, Tens
     radii = [subject.radius(half) for half in halves]
     reason = "a sum over the batch: its two halves add up to it"
     for name in names:
-        whole, together = exact(subject.outputs[name]), exact(parts[0][name]) + exact(parts[1][name])
+        whole, two = exact(subject.outputs[name]), (exact(parts[0][name]), exact(parts[1][name]))
         if subject.whole(name):
-            yield name, same_values(name, together, whole, reason)
+            yield name, same_values(name, two[0] + two[1], whole, reason)
         else:
             allowed = subject.own[name] + radii[0][name] + radii[1][name]
-            yield name, within(name, together, whole, allowed, f"{reason} within their radii")
+            near = f"{reason} within their radii"
+            yield name, added(name, two, whole, allowed, near, huge=subject.huge(name))
 
 
 def _rows(subject: Subject, case: Case, low: int, high: int) -> Sample:
@@ -106,6 +103,5 @@ def _row_slice(subject: Subject, output: Output, got: Tensor, low: int, high: in
     if subject.same_tree(output.name):
         return same_bits(output.name, got, expected, reason)
     allowed = 2 * subject.own[output.name][low:high]
-    return within(
-        output.name, exact(got), exact(expected), allowed, f"{reason}, or for a tree left open twice the radius"
-    )
+    either = f"{reason}, or for a tree left open twice the radius"
+    return within(output.name, exact(got), exact(expected), allowed, either, huge=subject.huge(output.name))

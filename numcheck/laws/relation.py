@@ -42,19 +42,34 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().to(torch.int64)
 
 
-def within(output: str, got: Tensor, expected: Tensor, allowed: Tensor, reason: str, vacuous: str = "") -> Held:
+def within(output: str, got: Tensor, expected: Tensor, allowed: Tensor, reason: str, *, huge: float) -> Held:
     """Held if |got - expected| <= allowed for every element; the gate's value is the largest share of the allowance.
 
-    All three are FP64 on the CPU. Where both are the same infinity they agree; a NaN never does.
+    All three are FP64 on the CPU; huge: the largest number of the output's own format. Where both are the same infinity
+    they agree, and where one is an infinity that the other overflows to; a NaN never does.
     """
-    agree = got == expected
+    agree = (got == expected) | overflowed(got, expected, allowed, huge) | overflowed(expected, got, allowed, huge)
     apart = torch.where(agree, torch.zeros_like(got), (got - expected).abs())
     share = torch.where(agree, torch.zeros_like(got), apart / allowed)
     share = torch.nan_to_num(share, nan=math.inf, posinf=math.inf)
     value = float(share.max()) if share.numel() else 0.0
-    toothless = vacuous or _empty(expected) or _loose(expected, allowed)
+    toothless = _empty(expected) or _loose(expected, allowed)
     gate = Gate("ceiling", output, value, 1.0, reason, vacuous="" if value > 1.0 else toothless)
     return Held(gate, _where(output, got, expected, share) if value > 1.0 else "")
+
+
+def added(
+    output: str, parts: tuple[Tensor, Tensor], whole: Tensor, allowed: Tensor, reason: str, *, huge: float
+) -> Held:
+    """As `within`, of the sum of two parts; one of them may have overflowed where the rest of the whole says so."""
+    one, two = parts
+    apart = overflowed(one, whole - two, allowed, huge) | overflowed(two, whole - one, allowed, huge)
+    return within(output, torch.where(apart, whole, one + two), whole, allowed, reason, huge=huge)
+
+
+def overflowed(got: Tensor, exact: Tensor, allowed: Tensor, huge: float) -> Tensor:
+    """Where `got` is the infinity that a cast makes of `exact`: within `allowed` of it lies what is beyond `huge`."""
+    return torch.isinf(got) & (exact.abs() + allowed > huge) & (torch.sign(got) == torch.sign(exact))
 
 
 def verdicts(held: dict[str, list[Held]], silent: str) -> dict[str, OutputVerdict]:

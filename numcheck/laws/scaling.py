@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from numcheck.laws.curves import Curves
-from numcheck.laws.relation import Held, same_values, within
+from numcheck.laws.relation import Held, added, same_values, within
 from numcheck.laws.subject import Relations, Subject
 from numcheck.reading import Truth, read
 from numcheck.sample import Counter, Sample, exact
@@ -49,10 +49,10 @@ def _added_up(subject: Subject, names: list[str]) -> Relations:
     got = [subject.rerun(part, "half of the cotangent", saved=True) for part in parts]
     radii = [subject.radius(s, saved=True) for s in (whole, *parts)]
     for name in names:
-        together = exact(got[0][name]) + exact(got[1][name])
+        two = exact(got[0][name]), exact(got[1][name])
         allowed = radii[0][name] + radii[1][name] + radii[2][name]
         reason = "the VJP is linear in the cotangent: two halves add up to the whole within their radii"
-        yield name, within(name, together, exact(subject.outputs[name]), allowed, reason)
+        yield name, added(name, two, exact(subject.outputs[name]), allowed, reason, huge=subject.huge(name))
 
 
 def _where(mask: Tensor, tensor: Tensor) -> Tensor:
@@ -147,7 +147,8 @@ def _scaled(
         # Below the normal range each has a grid of its own, so that neither radius stands for the other.
         radii = [subject.radius(s, saved=saved)[name] for s in (subject.sample, changed)]
         allowed = abs(factor) * radii[0] + radii[1]
-        return within(name, moved, base * factor, allowed, f"{reason}; here within both radii")
+        near = f"{reason}; here within both radii"
+        return within(name, moved, base * factor, allowed, near, huge=subject.huge(name))
     # A result that rounds on the subnormal grid, or overflows, on one side only is no power of two away, nor one whose
     # size says that something on the way to it may have.
     form = FORMATS[subject.spec.oracle.result(name).dtype_for(subject.sample.case)]

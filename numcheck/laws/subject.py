@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from numcheck.laws.relation import Held
 from numcheck.reading import Radius, nearest, read
 from numcheck.sample import Sample, exact
 from numcheck.spec import KernelSpec
+from numcheck.ulp import FORMATS
 from numcheck.unspecified import blank, unspecified
 
 # What a relation yields: an output's name, and how it fared.
@@ -69,6 +71,11 @@ class Subject:
     def whole(self, output: str) -> bool:
         """Whether an output holds integers or bools, which are exact or wrong."""
         return self.spec.oracle.result(output).whole
+
+    def huge(self, output: str) -> float:
+        """The largest number of an output's format; what is beyond it is infinite there."""
+        dtype = self.spec.oracle.result(output).dtype_for(self.sample.case)
+        return math.inf if self.whole(output) else FORMATS[dtype].huge
 
     def exactly(self, output: str) -> bool:
         """Whether the same launch has to give the same bits: not where atomics may arrive in any order."""

@@ -15,23 +15,24 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from numcheck.baseline import Baseline
+    from numcheck.compare import Comparison
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("style.css", "card.css", "print.css")
 SCRIPTS = ("page.js", "case.js", "table.js", "highlight.js", "find.js", "sort.js")
 
 
-def render_html(records: Records, base: Baseline | None = None, at: str = "") -> str:
+def render_html(records: Records, base: Baseline | Comparison | None = None) -> str:
     """One self-contained HTML page: no network, no script from elsewhere, text of records inert.
 
-    base: what to compare with; its three answers then come first. at: as of `numcheck.compare.compare`.
+    base: what to compare with, or the comparison, made before; its three answers then come first.
     """
     from markupsafe import Markup
 
     from numcheck.report.page import build
 
     css, script = (_gathered(*names) for names in (STYLES, SCRIPTS))
-    page = build(records, base, at)
+    page = build(records, base)
     return (
         _templates()
         .get_template("page.html")
@@ -46,17 +47,17 @@ def render_html(records: Records, base: Baseline | None = None, at: str = "") ->
     )
 
 
-def render_markdown(records: Records, base: Baseline | None = None, brief: bool = False, at: str = "") -> str:
+def render_markdown(records: Records, base: Baseline | Comparison | None = None, brief: bool = False) -> str:
     """The same content as Markdown. brief: what fits a comment: answers, and each kernel in a few lines."""
     from numcheck.report import brief as short
     from numcheck.report import markdown
     from numcheck.report.page import build
 
-    page = build(records, base, at)
+    page = build(records, base)
     return short.write(page) if brief else markdown.write(page)
 
 
-def render_annotations(records: Records, base: Baseline | None = None) -> list[str]:
+def render_annotations(records: Records, base: Baseline | Comparison | None = None) -> list[str]:
     """Workflow commands of GitHub Actions, a line each: what failed, what fell, what was not run."""
     from numcheck.report.annotations import lines
     from numcheck.report.page import build
@@ -64,10 +65,10 @@ def render_annotations(records: Records, base: Baseline | None = None) -> list[s
     return lines(build(records, base))
 
 
-def save(output: Path, records: Records, base: Baseline | None = None, brief: bool = False, at: str = "") -> None:
+def save(output: Path, records: Records, base: Baseline | Comparison | None = None, brief: bool = False) -> None:
     """Write the report to `output`: Markdown where that ends in .md, else HTML. Raises BadRecords over another file."""
     spare_others(output, "report")
-    text = render_markdown(records, base, brief, at) if output.suffix == ".md" else render_html(records, base, at)
+    text = render_markdown(records, base, brief) if output.suffix == ".md" else render_html(records, base)
     write_whole(output, [text])
 
 
@@ -105,6 +106,7 @@ def _templates() -> Environment:
         "rung_glyphs": text.RUNG_GLYPHS,
         "scale": svg.scale(),
         "share": svg.share,
+        "short": text.short,
         "shown": failures.SHOWN,
         "table_rows": ledger.ROWS,
     }

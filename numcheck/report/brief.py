@@ -98,10 +98,10 @@ def _head(page: Page) -> Iterator[str]:
 
 def _repairs(comparison: Comparison) -> str:
     """What failed at the base and holds now, or is judged no more."""
-    lines = [
-        f"- **{c.state.capitalize()}**: {plain(cut(c.told(comparison.at), SENTENCE))}"
-        for c in comparison.repairs[:SENTENCES]
-    ]
+    lines = []
+    for c in comparison.repairs[:SENTENCES]:
+        said = c.told(comparison.at).removesuffix(f"; the smallest {c.case.line() if c.case else ''}")
+        lines.append(f"- **{c.state.capitalize()}**: {plain(cut(said, SENTENCE))}")
     rest = len(comparison.repairs) - SENTENCES
     return "\n".join([*lines, *([f"- and {rest:,} more {PAGE}"] if rest > 0 else [])])
 

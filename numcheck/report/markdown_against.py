@@ -50,7 +50,7 @@ def compared(comparison: Comparison | None, shown: Collection[str]) -> Iterator[
     )
     yield times
     if times:
-        yield f"A hint: {words.HINT}."
+        yield f"Times: {words.HINT}."
 
 
 def _replays(comparison: Comparison, shown: Collection[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from numcheck.baseline import Baseline, Subject, of
 from numcheck.compare import Comparison, compare
+from numcheck.cycles import left_alone
 from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
@@ -59,8 +60,9 @@ class Page:
         return found if found in self.anchors else ""
 
 
-def build(records: Records, base: Baseline | None = None, at: str = "") -> Page:
-    """The page that these records make; base: what they are compared with; at: as of `numcheck.compare.compare`."""
+@left_alone()
+def build(records: Records, base: Baseline | Comparison | None = None) -> Page:
+    """The page that these records make; base: what they are compared with, or the comparison, made before."""
     chosen = select(records)
     found = findings(records)
     tally, lowest = gates.tally(chosen)
@@ -70,7 +72,7 @@ def build(records: Records, base: Baseline | None = None, at: str = "") -> Page:
     broken = failures.failures(chosen)
     empty, empty_gates = ledger.vacuous(chosen)
     broken_on_purpose = faults.faults(records)
-    comparison = compare(base, of(records, chosen, found), at) if base is not None else None
+    comparison = compare(base, of(records, chosen, found)) if isinstance(base, Baseline) else base
     uncertified = [c.oracle for c in certificates if c.status == "FAILED"]
     said = _with_faults(summary.summarise(chosen, found, uncertified), broken_on_purpose)
     said = _with_base(said, comparison)

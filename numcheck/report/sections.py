@@ -55,7 +55,10 @@ def _faults(found: Faults | None) -> Iterator[tuple[str, str]]:
         "Survivors",
         table(
             ["Mutant", "Kernel", "Line", "Was", "Is", "Why"],
-            [[m.id, m.spec, m.where, m.before, m.after, m.why] for m in (*found.survivors, *found.refuted)],
+            [
+                [m.id, m.spec, m.where, m.before, m.after, m.reason or m.why]
+                for m in (*found.survivors, *found.reasoned, *found.refuted)
+            ],
         ),
     )
     yield "Laws that caught nothing", plain(found.idleness)

@@ -33,7 +33,7 @@ def against_base(compared: Compared | None) -> Iterator[Times]:
     if compared is None or compared.time is None:
         return
     t = compared.time
-    how = f"kernel seconds of {t.cases} shared Cases, a hint: {words.HINT}"
+    how = f"kernel seconds of {t.cases} shared Cases, {words.HINT}"
     yield _times("head / base", t.ratio, t.low, t.high, how, True)
 
 

@@ -77,6 +77,36 @@ def test_the_first_screen_answers(chromium: Browser, pages: Pages) -> None:
     assert REASON in texts(chromium, ".accepted")[0]
 
 
+def test_a_repair_says_first_what_it_fixed_and_leads_to_the_case(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["fixed"])
+    assert texts(chromium, "h1") == ["Fixed what failed at main"]
+    (claim,) = (text for text in texts(chromium, ".repairs > li") if "triton" in text)
+    assert claim.startswith(
+        "Fixed: triton on CPU under accuracy, out: FAIL at main in 8 Cases, PASS here; the smallest:"
+    )
+    assert "✕" not in " ".join(texts(chromium, ".answer h3"))
+    shown = chromium.run("[...document.querySelectorAll('.repairs a.case')].at(-1).textContent")
+    assert "{" not in shown
+    click(chromium, ".repairs > li:last-child a.case")
+    assert texts(chromium, "#case-h") == [shown]
+    assert texts(chromium, "#case-claim")[0].startswith("PASS: triton under accuracy")
+    chromium.press("Escape")
+    click(chromium, ".repairs > li:last-child summary")
+    assert any("ceiling 2.41 beyond 1" in text for text in texts(chromium, ".repairs details p"))
+
+
+@pytest.mark.parametrize("name", ["failing", "compared", "fixed"])
+def test_on_a_phone_the_verdict_is_on_the_first_screen(chromium: Browser, pages: Pages, name: str) -> None:
+    opened(chromium, pages[name])
+    chromium.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    try:
+        assert chromium.run("document.querySelector('.lede').getBoundingClientRect().bottom") < 844
+        assert chromium.run("document.querySelector('h1').getBoundingClientRect().top") < 844 / 3
+        assert chromium.run("document.documentElement.scrollWidth") <= 390
+    finally:
+        chromium.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_only_the_card_that_moved_says_so(chromium: Browser, pages: Pages) -> None:
     opened(chromium, pages["compared"])
     assert [t.split(" as ")[0] for t in texts(chromium, ".moved-card h3")] == ["triton"]

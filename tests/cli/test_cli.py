@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from numcheck.cli import COMMANDS, main
 from numcheck.commands.certify import said
 from numcheck.commands.init import template
 from numcheck.commands.list import promised
+from numcheck.commands.run import variables
 from numcheck.oracles import mhc_post
 from numcheck.record import Writer
 
@@ -131,6 +133,15 @@ def elsewhere(command: str) -> subprocess.CompletedProcess[str]:
         f"from numcheck.cli import main; sys.exit(main(['{command}', '--device', 'cpu']))"
     )
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("workers", "share"), [(0, None), (1, "8"), (2, "4"), (3, "2"), (8, "1"), (20, "1")])
+def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch, workers: int, share: str | None) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert variables(Namespace(workers=workers)).get("OMP_NUM_THREADS") == share
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert variables(Namespace(workers=workers))["OMP_NUM_THREADS"] == "5"
 
 
 def test_doctor_answers_where_no_kernels_are() -> None:

@@ -15,6 +15,7 @@ from numcheck.baseline import Baseline, Figure, Known, Seen, load, narrowed, of,
 from numcheck.baseline.file import plain
 from numcheck.baseline.gather import machine
 from numcheck.case import Case
+from numcheck.cli import main
 from numcheck.compare import Comparison, compare, told
 from numcheck.compare.text import as_json, as_text
 from numcheck.errors import BadRecords
@@ -303,11 +304,11 @@ def test_the_page_says_held_of_the_run_and_of_the_comparison(tmp_path: Path) -> 
     records(tmp_path / "b.jsonl", lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     page = parse(render_html(read(tmp_path / "b.jsonl"), base))
     assert page.one("h1").text == "Did not hold against the base"
-    assert "against the base it does not hold: bits changed" in page.one("p", cls="lede").text
+    assert "Against the base it does not hold: bits changed" in page.one("p", cls="lede").text
     assert not page.all("header", cls="v-held")
     same = parse(render_html(read(tmp_path / "a.jsonl"), base))
     assert same.one("h1").text == "Held"
-    assert "against the base it held: no bits changed" in same.one("p", cls="lede").text
+    assert "Against the base it held: no bits changed" in same.one("p", cls="lede").text
     assert "1 kernel with no change seen in 3 Cases" in same.one("section", id="answers").text
 
 
@@ -662,6 +663,17 @@ def test_a_head_that_was_cut_off_does_not_hold(tmp_path: Path) -> None:
     found = compare(base, replace(records(tmp_path / "b.jsonl"), unfinished=("accuracy of k was begun",)))
     assert not found.held
     assert found.verdict.startswith("does not hold: the head's run was cut off")
+
+
+def test_compare_reads_the_head_once_for_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records(tmp_path / "a.jsonl")
+    records(tmp_path / "b.jsonl")
+    opened: list[str] = []
+    whole = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda self: (opened.append(self.name), whole(self))[1])
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "a.jsonl", "b.jsonl", "-o", "r.html"]) == 0
+    assert opened == ["a.jsonl", "b.jsonl"]
 
 
 @pytest.mark.parametrize("odd", ["", 0, None, "nan", []])

@@ -292,7 +292,7 @@ def test_a_repair_may_change_bits_and_nothing_else_may_fall(tmp_path: Path) -> N
     (claim,) = found.claims
     assert (claim.output, claim.cases, claim.held, claim.case) == ("out", 3, 3, CASES[0])
     assert f"fixed: {claim.told('main')}" in as_text(found).splitlines()
-    page = parse(render_html(read(tmp_path / "b.jsonl"), base, "main"))
+    page = parse(render_html(read(tmp_path / "b.jsonl"), found))
     assert page.one("h1").text == "Fixed what failed at main"
     assert "does not hold" not in page.one("p", cls="lede").text
     # The same change is no fix where it also promises less, and nothing is fixed where nothing failed.

@@ -43,6 +43,7 @@ def shell(text: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     """Run one step as GitHub's runner does, with `folder`/bin before everything else."""
     own = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
     own["GITHUB_STEP_SUMMARY"] = str(folder / "summary.md")
+    own["GITHUB_SERVER_URL"] = "https://github.example"
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
     return subprocess.run(command, cwd=folder, env={**own, **variables}, capture_output=True, text=True)
 
@@ -257,5 +258,6 @@ def test_the_comment_replaces_its_own_and_no_other(
     )
     done = shell(steps("numcheck-comment.yml")["Comment"], tmp_path, RUN="1", HEAD=HEAD, GH_TOKEN="t", GH_REPO="a/b")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "posted").read_text() == f"{MARK}\n# Did not hold\n"
+    page = "[The HTML page](https://github.example/a/b/actions/runs/1#artifacts) is the artifact numcheck-report."
+    assert (tmp_path / "posted").read_text() == f"{MARK}\n# Did not hold\n\n{page}\n"
     assert ((tmp_path / "edited").read_text().strip() if (tmp_path / "edited").exists() else "") == edited

@@ -68,3 +68,17 @@ def test_what_the_venv_has_itself_comes_first(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(dev, "VENV", inner)
     dev.show_packages([str(p) for p in outer.glob("lib/python*/site-packages")])
     assert asked(inner / "bin" / "python", "import dummy; print(dummy.WHERE)").strip() == "inner"
+
+
+@pytest.mark.parametrize(
+    ("extra", "own", "threads"), [([], {}, "1"), ([], {"OMP_NUM_THREADS": "3"}, "3"), (["-n", "0"], {}, "none")]
+)
+def test_a_worker_a_core_has_one_thread_unless_somebody_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, extra: list[str], own: dict[str, str], threads: str
+) -> None:
+    dev = loaded()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    code = "import os, sys; sys.exit(['none', '1', '2', '3'].index(os.environ.get('OMP_NUM_THREADS', 'none')))"
+    assert dev.run(sys.executable, "-c", code, env=dev.alone(extra)) == ["none", "1", "2", "3"].index(threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf, nan
 
 import pytest
 import torch
@@ -15,11 +16,13 @@ from numcheck.capability import Unavailable
 from numcheck.errors import InvalidSpec
 from numcheck.execute import execute
 from numcheck.laws.invariance import INVARIANCE
+from numcheck.laws.relation import added
 from numcheck.laws.scaling import scaled_inputs
 from numcheck.laws.subject import Subject
 from numcheck.oracles import mhc_post
 from numcheck.profile import QUICK
 from numcheck.sample import sample
+from numcheck.ulp import FORMATS
 from numcheck.verdict import Status, Verdict
 from tests.meta.mhc import mhc
 
@@ -236,6 +239,48 @@ def test_vjp_alone_and_forward_alone() -> None:
 def test_outputs_that_are_not_finite_never_agree() -> None:
     verdict = judge(mhc("nan", change=lambda outputs: {n: torch.full_like(t, torch.nan) for n, t in outputs.items()}))
     assert failing(verdict) >= GRADIENTS
+
+
+def test_what_overflows_when_scaled_is_infinite_there_and_no_sooner() -> None:
+    """FP16 ends at 65504, so that four times a gradient near 2^15 is infinite; by way of twice it is early."""
+    assert judge(steep(lambda d_x: d_x.half()), STEEP).status is Status.PASS
+    assert failing(judge(steep(lambda d_x: (2 * d_x).half() / 2), STEEP)) == {"d_x"}
+
+
+STEEP = Case.of(S=2, D=40, dtype="fp16", regime="normal")
+
+
+def steep(cast: Callable[[Tensor], Tensor]) -> KernelSpec:
+    """out = x, and d_x = 2^14 d_out, whose bits are promised in no order."""
+    oracle = Oracle(
+        "steep",
+        inputs=(Input("x", ("S", "D")),),
+        outputs=(Output("out", ("S", "D")),),
+        forward=lambda read, x: {"out": read.at("out", x)},
+        vjp=lambda read, x, d_out: {"d_x": read.at("d_x", d_out * 2.0**14)},
+        space=CaseSpace(sizes={"S": (1, 4), "D": (1, 40)}, dtypes=("fp16",)),
+    )
+    contract = Contract(rounds={"out": "fp16", "d_x": "fp16"}, order={"d_x": "any"}, dtypes=("fp16",))
+    vjp = lambda x, *, d_out: {"d_x": cast(d_out.float() * 2.0**14)}  # noqa: E731
+    return KernelSpec("steep", oracle, forward=lambda x: {"out": x.clone()}, vjp=vjp, contract=contract)
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole", "held"),
+    [
+        ((inf, -1e4), 6e4, True),
+        ((inf, -1e4), 5e4, False),
+        ((-inf, -1e4), 6e4, False),
+        ((inf, -inf), 1.0, True),
+        ((4e4, 4e4), inf, True),
+        ((3e4, 3e4), inf, False),
+        ((nan, 0.0), 6e4, False),
+    ],
+)
+def test_a_part_may_overflow_where_the_rest_says_so(parts: tuple[float, float], whole: float, held: bool) -> None:
+    one, two, total = (torch.tensor([value], dtype=torch.float64) for value in (*parts, whole))
+    allowed = torch.full_like(total, 40.0)
+    assert added("x", (one, two), total, allowed, "two parts", huge=FORMATS["fp16"].huge).gate.held is held
 
 
 def test_a_gradient_that_all_rows_share_adds_up_over_them() -> None:

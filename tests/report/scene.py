@@ -239,6 +239,21 @@ def moved(records: Records) -> Records:
     return Records(tuple(rows))
 
 
+def failed(records: Records) -> Records:
+    """The same run in which triton's `out` errs too far under accuracy in bf16: what a repair of it starts from."""
+    wrong = {"status": "FAIL", "why": "ceiling 2.41 beyond 1", "where": "out got=0.1 expected=0.2 at [0]"}
+    rows = []
+    for row in records.rows:
+        mine = (row.get("spec"), row.get("law"), row["kind"]) == ("triton", "accuracy", "case")
+        if mine and row["case"]["dtype"] == "bf16":
+            kept = [g for g in row["gates"] if (g["output"], g["kind"]) != ("out", "ceiling")]
+            (ceiling,) = (g for g in row["gates"] if g not in kept)
+            gates = [{**ceiling, "value": 2.41}, *kept]
+            row = {**row, "status": "FAIL", "outputs": {**row["outputs"], "out": wrong}, "gates": gates}
+        rows.append(row)
+    return Records(tuple(rows))
+
+
 def _claim(writer: Writer, spec: str, law: str, count: int, device: str, failing: bool) -> None:
     drawn = list(cases(random.Random(f"{spec}/{law}"), count))
     for index, case in enumerate(drawn):

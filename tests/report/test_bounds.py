@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from numcheck.baseline import of
 from numcheck.record import Records, Row, read
 from numcheck.report import render_html, render_markdown
 from tests.report import scene
@@ -32,6 +33,16 @@ def test_ten_thousand_records_are_read_and_rendered_in_time(many: Path) -> None:
     page = render_html(records)
     spent = time.process_time() - start
     assert len(records.rows) >= RECORDS
+    assert spent < SECONDS, f"{spent:.2f} s for {len(records.rows)} records"
+    assert len(page.encode()) < BYTES
+
+
+def test_ten_thousand_records_are_rendered_against_a_base_in_time(many: Path) -> None:
+    records = read(many)
+    base = of(records)
+    start = time.process_time()
+    page = render_html(records, base)
+    spent = time.process_time() - start
     assert spent < SECONDS, f"{spent:.2f} s for {len(records.rows)} records"
     assert len(page.encode()) < BYTES
 
