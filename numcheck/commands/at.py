@@ -12,6 +12,7 @@ import numcheck
 from numcheck.baseline import of
 from numcheck.commands.checkout import checkout, folder
 from numcheck.commands.child import ended, run
+from numcheck.commands.run import variables
 from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
@@ -76,7 +77,7 @@ def _judge(options: argparse.Namespace, command: Command, records: Path, cwd: Pa
     one.records, one.report, one.baseline = str(records.resolve()), "", ""
     python, *rest = command(one)
     found = os.pathsep.join((str(judge), str(cwd), os.environ.get("PYTHONPATH", "")))
-    return run([python, "-P", *rest], cwd=cwd, env={**os.environ, "PYTHONPATH": found})
+    return run([python, "-P", *rest], cwd=cwd, env={**variables(options), "PYTHONPATH": found})
 
 
 def _judge_alone(folder: Path) -> Path:
