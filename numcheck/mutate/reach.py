@@ -180,15 +180,19 @@ def _named(function: FunctionType, node: Node | None, own: Own) -> Iterator[obje
     attributes = set(function.__code__.co_names).union(*(c.co_names for c in _inner(function.__code__)))
     modules = [_imported(function, name) for name in _names(function.__code__, ("IMPORT_NAME",))]
     globals_ = (function.__globals__.get(name) for name in sorted(names) if said is None or name in said)
-    for value in (*globals_, *modules):
+    for value in (*globals_, *modules, *_enclosed(function)):
         if isinstance(value, ModuleType):
             yield from _members(value, sorted(attributes if said is None else attributes & said), own, set())
         elif value is not None:
             yield value
+    yield from function.__defaults__ or ()
+
+
+def _enclosed(function: FunctionType) -> Iterator[object]:
+    """What a function's closure holds; a cell that is not set yet holds nothing."""
     for cell in function.__closure__ or ():
         with suppress(ValueError):
             yield cell.cell_contents
-    yield from function.__defaults__ or ()
 
 
 def _members(module: ModuleType, names: Sequence[str], own: Own, seen: set[str]) -> Iterator[object]:

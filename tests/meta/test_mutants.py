@@ -158,6 +158,10 @@ PACKAGE = {
             def forward(x): return {"out": twice(x)}
             return forward
         closure = [made(base.twice)][0]
+        def within(module):
+            def forward(x): return {"out": module.twice(x)}
+            return forward
+        enclosed = within(base)
         holder = {"f": made(base.twice), "g": lambda x: {"out": base.twice(x)}}
         def given(x, *, function): return {"out": function(x)}
         partial = functools.partial(given, function=base.twice)
@@ -194,6 +198,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "inside",
         "apply",
         "closure",
+        "enclosed",
         "partial",
         "instance",
         "method",
