@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -430,6 +431,17 @@ def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
     assert time is not None
     assert time.clear
     assert time.low <= 1.5 <= time.high < 1.51
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e308])
+def test_seconds_that_nobody_measured_end_no_comparison(tmp_path: Path, seconds: float) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+    extremes = iter((seconds, 1.0, 1e308))
+    cases = {k: replace(s, seconds=dict.fromkeys(s.seconds, next(extremes))) for k, s in known.cases.items()}
+    time = compare(base, replace(head, kernels={key: replace(known, cases=cases)})).kernels[0].time
+    assert time is not None
+    assert math.isfinite(time.high)
 
 
 def test_the_interval_of_three_cases_is_students_and_laws_of_a_case_are_one_figure(tmp_path: Path) -> None:
