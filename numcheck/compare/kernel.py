@@ -218,7 +218,8 @@ def _time(pairs: Pairs) -> Ratio | None:
         return None
     half = student_limit(1 - CONFIDENCE, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     middle = fmean(logs)
-    return Ratio(*(math.exp(min(log, LARGEST)) for log in (middle, middle - half, middle + half)), len(logs))
+    ratio, low, high = (math.exp(min(log, LARGEST)) for log in (middle, middle - half, middle + half))
+    return Ratio(ratio, low, high, len(logs))
 
 
 def _lost(before: str, after: str) -> bool:
