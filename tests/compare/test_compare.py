@@ -591,7 +591,10 @@ def test_a_head_with_two_hashes_of_one_case_has_other_bits(tmp_path: Path) -> No
 def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
     found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     assert "out: other bits in 3 of 3 Cases" in as_text(found)
-    assert as_json(found)["kernels"][0]["bits"][0]["changed"][0]["sizes"]["D"] == 31
+    (kernel,) = as_json(found)["kernels"]
+    assert kernel["bits"][0]["changed"][0]["sizes"]["D"] == 31
+    ceiling = {"law": "accuracy", "output": "out", "kind": "ceiling", "cases": 3, "then": 2.0, "now": 2.0}
+    assert ceiling in kernel["headroom"]
 
 
 def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> None:
