@@ -16,7 +16,7 @@ from numcheck.case import Case
 from numcheck.draw import cost, grid
 from numcheck.errors import RAISED, RecordsLost
 from numcheck.laws.law import Law
-from numcheck.profile import Profile
+from numcheck.profile import STOPPED, Profile
 from numcheck.shrink import Emit, Finding, Starting, Trial, broken, draws, first_failure, ignore, minimise
 from numcheck.spec import KernelSpec
 from numcheck.verdict import Status, Verdict, across
@@ -198,7 +198,7 @@ def _draw(trial: Trial, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
         return [minimise(trial, found, seed)], ()
     if trial.unjudged:
         drawn = len(trial.judged) - before
-        return [], (f"drawing stopped at its {profile.seconds:g} s, after {drawn} of up to {profile.examples} Cases",)
+        return [], (f"{STOPPED}{profile.seconds:g} s, after {drawn} of up to {profile.examples} Cases",)
     return [], ()
 
 

@@ -55,6 +55,8 @@ DEEP = Profile(
     largest=2**20,
 )
 PROFILES = (QUICK, CI, DEEP)
+# How the note of a test begins whose time for drawing ran out: the Cases that it did not come to are no fewer checks.
+STOPPED = "drawing stopped at its "
 # Those that draw the same Cases in every run.
 REPEATING = tuple(p.name for p in PROFILES if p.derandomize)
 

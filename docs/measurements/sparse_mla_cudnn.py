@@ -3,11 +3,12 @@
     python docs/measurements/sparse_mla_cudnn.py OUT STEP ...        needs nvidia-cudnn-frontend[cutedsl], SM90
 
 Steps: first (each spec once, with what ran), bits (hashes over repeats, beside a busy stream, from graph replay),
-process (the same hashes from a process of its own, on whichever GPU it is given), adversarial (a scale that the sample
-cannot guess), halves (bits and relL2 of cudnn_fixed_point in fp16), accuracy (relL2 to FP64), fingerprint (which
-rounding policy explains stock), time (interleaved A/B), memory (peaks against the formulas), flush (below which P the
-kernels have zero), parts and without (where the rest of the time goes). Each row of OUT/cudnn.jsonl is one JSON object
-with its step; a step that fails leaves its traceback there, and the next one starts.
+slices (the same of cudnn_sliced alone), process (the same hashes from a process of its own, on whichever GPU it is
+given), adversarial (a scale that the sample cannot guess), halves (bits and relL2 of cudnn_fixed_point in fp16),
+accuracy (relL2 to FP64), fingerprint (which rounding policy explains stock), time (interleaved A/B), memory (peaks
+against the formulas), flush (below which P the kernels have zero), parts and without (where the rest of the time goes).
+Each row of OUT/cudnn.jsonl is one JSON object with its step; a step that fails leaves its traceback there, and the next
+one starts.
 """
 
 from __future__ import annotations
@@ -148,19 +149,29 @@ def replayed(run: Call, count: int) -> Iterable[dict[str, str]]:
 def bits(write: Write) -> None:
     """Hashes at the five shapes: stock's flips in 10, the deterministic specs in 100, busy and from a graph."""
     for n in FIVE:
-        given = made(n)
-        inputs = hashes(given)
-        for spec in cudnn.SPECS:
-            run = call_of(spec, given)
-            ways = {"plain": (plain, FLIPS if spec is STOCK else REPEATS)}
-            ways |= {"busy stream": (beside, FLIPS if spec is STOCK else BESIDE)}
-            ways |= {"graph replay": (replayed, FLIPS if spec is STOCK else BESIDE)}
-            for way, (repeat, count) in ways.items():
-                with caught(write, "bits", shape=n, spec=spec.name, way=way):
-                    write("bits", shape=n, spec=spec.name, way=way, inputs=inputs, **counted(repeat(run, count)))
-        if n.S_q * n.H * n.D > 2**24:
-            continue
-        widest_flips(write, n)
+        repeated(write, n, cudnn.SPECS)
+        if n.S_q * n.H * n.D <= 2**24:
+            widest_flips(write, n)
+
+
+def slices(write: Write) -> None:
+    """`bits` of cudnn_sliced alone."""
+    for n in FIVE:
+        repeated(write, n, (cudnn.SLICED,))
+
+
+def repeated(write: Write, n: Shape, specs: Iterable[KernelSpec]) -> None:
+    """One shape's hashes, in each of the three ways."""
+    given = made(n)
+    inputs = hashes(given)
+    for spec in specs:
+        run = call_of(spec, given)
+        ways = {"plain": (plain, FLIPS if spec is STOCK else REPEATS)}
+        ways |= {"busy stream": (beside, FLIPS if spec is STOCK else BESIDE)}
+        ways |= {"graph replay": (replayed, FLIPS if spec is STOCK else BESIDE)}
+        for way, (repeat, count) in ways.items():
+            with caught(write, "bits", shape=n, spec=spec.name, way=way):
+                write("bits", shape=n, spec=spec.name, way=way, inputs=inputs, **counted(repeat(run, count)))
 
 
 def counted(found: Iterable[dict[str, str]]) -> dict[str, Any]:
@@ -443,9 +454,9 @@ class caught:
         return True
 
 
-STEPS = {"first": first, "bits": bits, "process": process, "adversarial": adversarial, "halves": halves,
-         "accuracy": accuracy, "fingerprint": fingerprint, "time": times, "memory": memory, "flush": flush,
-         "parts": parts, "without": without}  # fmt: skip
+STEPS = {"first": first, "bits": bits, "slices": slices, "process": process, "adversarial": adversarial,
+         "halves": halves, "accuracy": accuracy, "fingerprint": fingerprint, "time": times, "memory": memory,
+         "flush": flush, "parts": parts, "without": without}  # fmt: skip
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numcheck.baseline.file import load, loaded, text
+from numcheck.baseline.file import load, loaded, parse, text
 from numcheck.baseline.gather import of
 from numcheck.baseline.known import (
     Acceptance,
@@ -32,6 +32,7 @@ __all__ = [
     "loaded",
     "narrowed",
     "of",
+    "parse",
     "placed",
     "text",
     "within",

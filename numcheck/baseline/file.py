@@ -15,6 +15,8 @@ from numcheck.record import Records, read
 
 FORMAT = "numcheck baseline"
 VERSION = 1
+# Longest part of an error shown: it quotes the value that is wrong, which may be of any length.
+LONGEST = 300
 
 
 def load(path: Path) -> Baseline:
@@ -101,6 +103,6 @@ def parse(data: object, file: str = "baseline") -> Baseline:
         )
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, NumcheckError) as error:
         raise BadRecords(
-            f"{file}: a damaged baseline ({type(error).__name__}: {error}); restore it from the repository, or "
-            "accept the records again"
+            f"{file}: a damaged baseline ({type(error).__name__}: {str(error)[:LONGEST]}); restore it from the "
+            "repository, or accept the records again"
         ) from None

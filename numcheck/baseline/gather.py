@@ -10,6 +10,7 @@ from numcheck.baseline.known import Baseline, Certified, Figure, GateKey, Known,
 from numcheck.case import Case
 from numcheck.cycles import left_alone
 from numcheck.finding import Finding, findings
+from numcheck.profile import STOPPED
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
 from numcheck.verdict import ONE_ORDER, Status, together, worst
@@ -73,6 +74,7 @@ class _Gathering:
         self.declared: dict[str, str] = {}
         self.oracle = ""
         self.drawn: dict[str, dict[str, dict[str, int]]] = {}
+        self.stopped: dict[str, None] = {}
         self.skipped: dict[str, str] = {}
         self.machine: dict[str, str] = {}
         self.runs: set[str] = set()
@@ -121,6 +123,8 @@ class _Gathering:
 
     def end(self, law: str, row: Mapping[str, Any]) -> None:
         """How the test ended, where that is no verdict's to say: no Case was judged, or the law itself broke."""
+        if any(note.startswith(STOPPED) for note in row.get("notes", ())):
+            self.stopped[law] = None
         if row["status"] in BROKEN:
             self._status(law, {"*": row})
 
@@ -131,7 +135,16 @@ class _Gathering:
         }
         cases = {key: Seen(**seen) for key, seen in sorted(self.cases.items())}
         return Known(
-            subject, laws, self.pooled, self.declared, self.skipped, cases, self.machine, self.oracle, self.drawn
+            subject,
+            laws,
+            self.pooled,
+            self.declared,
+            self.skipped,
+            cases,
+            self.machine,
+            self.oracle,
+            self.drawn,
+            tuple(self.stopped),
         )
 
     def _count(self, law: str, case: Case) -> None:

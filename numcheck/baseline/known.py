@@ -81,7 +81,7 @@ class Known:
     laws: law -> the status of the whole generated test. pooled: the Gates over all Cases. declared: the Contract in
     words, by what it says it of. skipped: law -> why nothing ran. machine: what bits and times depend on. oracle: by
     name, "" where unknown. drawn: law -> what of a Case -> its value -> how many Cases were drawn with it; None where
-    the file was written before they were counted.
+    the file was written before they were counted. stopped: laws whose time for drawing ran out.
     """
 
     subject: Subject
@@ -93,6 +93,7 @@ class Known:
     machine: Mapping[str, str] = field(default_factory=dict)
     oracle: str = ""
     drawn: Mapping[str, Draws] | None = None
+    stopped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

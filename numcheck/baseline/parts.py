@@ -67,6 +67,7 @@ def joined(then: Known, now: Known) -> Known:
         machine={**then.machine, **now.machine},
         oracle=now.oracle or then.oracle,
         drawn={**_but(then.drawn or {}, replaced), **(now.drawn or {})},
+        stopped=(*(law for law in then.stopped if law not in replaced), *now.stopped),
     )
 
 

@@ -41,6 +41,7 @@ def known_json(known: Known) -> dict[str, Any]:
         "machine": dict(known.machine),
         **({"oracle": known.oracle} if known.oracle else {}),
         **({"drawn": {law: dict(by) for law, by in known.drawn.items()}} if known.drawn is not None else {}),
+        **({"stopped": list(known.stopped)} if known.stopped else {}),
         "cases": [_seen_json(seen) for seen in known.cases.values()],
     }
 
@@ -65,6 +66,7 @@ def known(data: Mapping[str, Any]) -> Known:
         texts_of(data["machine"], "machine"),
         text_of(data.get("oracle", ""), "oracle"),
         None if data.get("drawn") is None else {law: _draws(by) for law, by in data["drawn"].items()},
+        tuple(text_of(law, "stopped") for law in data.get("stopped", ())),
     )
 
 

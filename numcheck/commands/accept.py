@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, text
+from numcheck.baseline import Acceptance, Baseline, Known, joined, load, narrowed, of, parse, text
 from numcheck.commands.common import spare
 from numcheck.compare import compare
 from numcheck.cycles import left_alone
@@ -62,9 +63,21 @@ def main(options: argparse.Namespace) -> int:
         )
     base = load(path) if path.is_file() else None
     accepted = _accepted(base, head, reason, repeats)
-    write_whole(path, [text(accepted)])
+    write_whole(path, [_readable(text(accepted), ", ".join(options.records))])
     print(f"baseline: {path} ({accepted.accepted[-1].changed})")
     return 0
+
+
+def _readable(written: str, source: str) -> str:
+    """`written`, which the next run has to be able to read: of names and kinds the schema of records says little.
+
+    Raises BadRecords for what it could not.
+    """
+    try:
+        parse(json.loads(written), source)
+    except BadRecords as error:
+        raise BadRecords(f"{error}; these records hold what no baseline can") from None
+    return written
 
 
 def _accepted(base: Baseline | None, head: Baseline, reason: str, repeats: bool) -> Baseline:

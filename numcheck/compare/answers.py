@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from numcheck.baseline import Baseline, Known
 from numcheck.compare import words
 from numcheck.compare.conclusion import failing
+from numcheck.compare.coverage import drawn
 from numcheck.compare.kinds import Answer, Compared, Comparison
 from numcheck.compare.told import Told, fallen, told
 from numcheck.verdict import Status
@@ -121,6 +122,15 @@ def _undrawn(k: Compared, laws: Mapping[str, str]) -> Iterator[str]:
         yield f"{k.subject.name} under {law}: {then - now} of {words.count(then, 'Case')} that the base drew{why}"
 
 
+def _others(k: Compared, then: Known, now: Known) -> Iterator[str]:
+    """Laws whose draws should be the same and are mostly others."""
+    for law in (law for law in then.laws if law in now.laws and law not in k.undrawn):
+        old, new = drawn(then, law), drawn(now, law)
+        if old - new and 2 * len(old & new) < len(new):
+            missing = f"{len(old - new)} of {words.count(len(old), 'Case')} that the base drew"
+            yield f"{k.subject.name} under {law}: {missing}: the head draws others, though the profile repeats its own"
+
+
 def _fewer(k: Compared, then: Known, now: Known) -> Iterator[str]:
     """Laws that held and drew far fewer Cases, where nothing else says so."""
     for law in then.drawn or {}:
@@ -146,7 +156,9 @@ def not_run(found: Comparison) -> Answer:
         if k.vanished
     ]
     said += [line for k in kernels for line in _undrawn(k, head.kernels[k.subject.key].laws)]
-    said += [line for k in kernels for line in _fewer(k, *(side.kernels[k.subject.key] for side in (base, head)))]
+    sides = [(k, base.kernels[k.subject.key], head.kernels[k.subject.key]) for k in kernels]
+    said += [line for side in sides for line in _fewer(*side)]
+    said += [line for side in sides if found.repeats for line in _others(*side)]
     profiles = [", ".join(filter(None, side.profiles)) for side in (base, head)]
     if all(profiles) and profiles[0] != profiles[1]:
         said.append(f"as much on both sides: the base ran in profile {profiles[0]}, the head in {profiles[1]}")

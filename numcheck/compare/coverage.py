@@ -31,14 +31,15 @@ def undrawn(then: Known, now: Known) -> dict[str, tuple[int, int]]:
     """
     found = {}
     for law in (law for law in then.laws if law in now.laws):
-        old, new = _drawn(then, law), _drawn(now, law)
+        old, new = drawn(then, law), drawn(now, law)
         missing = {key for key in old if key not in now.cases or law not in now.cases[key].status}
         if missing and new <= old:
             found[law] = len(old), len(old) - len(missing)
     return found
 
 
-def _drawn(known: Known, law: str) -> set[str]:
+def drawn(known: Known, law: str) -> set[str]:
+    """Keys of the Cases that were drawn for the law."""
     return {key for key, seen in known.cases.items() if seen.phase == "draw" and law in seen.status}
 
 

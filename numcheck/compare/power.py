@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from numcheck.baseline import Certified, Draws, Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.compare import words
+from numcheck.compare.coverage import drawn, skip
 from numcheck.compare.kinds import Moved
 from numcheck.verdict import Status
 
@@ -38,6 +39,8 @@ def power(
     yield from _toothless(pairs, then, now, alike)
     yield from _rungs(pairs)
     yield from _draws(then, now, repeats)
+    if repeats:
+        yield from _unrepeated(then, now)
 
 
 def _toothless(pairs: Iterable[tuple[Seen, Seen]], then: Known, now: Known, alike: Collection[str]) -> Iterator[Moved]:
@@ -97,6 +100,20 @@ def _draws(then: Known, now: Known, repeats: bool) -> Iterator[Moved]:
         yield from _missed("drawn", "", old, new, RARE, math.inf)
 
 
+def _unrepeated(then: Known, now: Known) -> Iterator[Moved]:
+    """Draws that come again in every run and did not, of laws that held and had time enough.
+
+    Where most of them are others, they are drawn otherwise, by another version of Hypothesis say: that is no fall.
+    """
+    for law in (law for law in then.laws if _held(now, law) and law not in now.stopped and not skip(now, law)):
+        old, new = drawn(then, law), drawn(now, law)
+        missing = len(old - new)
+        if missing and 2 * len(old & new) >= len(new):
+            what = f"drawn Cases under {law}"
+            before = f"{words.count(len(old), 'Case')}, the same in every run"
+            yield Moved(what, before, f"{len(old) - missing:,} of them", law=law, loss=True)
+
+
 def _held(known: Known, law: str) -> bool:
     return law in known.laws and Status[known.laws[law]].held
 
@@ -111,12 +128,12 @@ def _together(draws: Iterable[Draws]) -> dict[str, Counter[str]]:
 
 def _missed(where: str, law: str, then: Draws, now: Draws, limit: float, fewest: float) -> Iterator[Moved]:
     for what in (what for what in then if what in now):
-        drawn, draws = sum(then[what].values()), sum(now[what].values())
+        total, draws = sum(then[what].values()), sum(now[what].values())
         for value, count in then[what].items():
             seen = now[what].get(value, 0)
-            gone = not seen and count >= fewest and 2 * draws >= drawn
-            if gone or chance_of_so_few(seen, draws, count, drawn) <= limit:
-                before, after = (f"{k:,} of {words.count(n, 'Case')}" for k, n in ((count, drawn), (seen, draws)))
+            gone = not seen and count >= fewest and 2 * draws >= total
+            if gone or chance_of_so_few(seen, draws, count, total) <= limit:
+                before, after = (f"{k:,} of {words.count(n, 'Case')}" for k, n in ((count, total), (seen, draws)))
                 yield Moved(f"{what} {value} {where}", before, after, law=law, loss=True)
 
 

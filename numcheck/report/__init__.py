@@ -103,6 +103,7 @@ def _templates() -> Environment:
         "replay_line": replay_line,
         "count": text.count,
         "glyphs": text.GLYPHS,
+        "line": cases.line,
         "rung_glyphs": text.RUNG_GLYPHS,
         "scale": svg.scale(),
         "share": svg.share,

@@ -15,7 +15,7 @@ from numcheck.compare import Bits, Compared, Comparison, Moved, told, words
 from numcheck.compare.outputs import law_of
 from numcheck.harmless import clean
 from numcheck.report import axes, svg
-from numcheck.report.gates import headroom
+from numcheck.report.headroom import headroom
 from numcheck.report.inputs import made
 from numcheck.report.text import count, figure, short
 from numcheck.selection import Judged, law_order

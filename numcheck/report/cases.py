@@ -10,7 +10,8 @@ from typing import Any
 
 from numcheck.harmless import clean
 from numcheck.record import replay_line
-from numcheck.report.gates import kernel_anchor, room_of
+from numcheck.report.gates import kernel_anchor
+from numcheck.report.headroom import room_of
 from numcheck.report.inputs import SENTENCES, made
 from numcheck.report.rebased import STILL, Rebased
 from numcheck.report.text import BROKEN, GLYPHS, TELLING, anchor, figure, short

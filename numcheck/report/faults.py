@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Line:
     seconds: float = 0.0
     case: str = ""
     why: str = ""
+    again: str = ""
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Count one row."""
@@ -107,6 +109,7 @@ class Mark:
     why: str
     tried: str
     reason: str
+    again: str
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ def _lines(rows: Iterable[Mapping[str, Any]], name: Any) -> list[Line]:
 
 def _declared(row: Mapping[str, Any]) -> Line:
     about = f"{row.get('doc', '')} ({row['source']})" if row.get("source") else row.get("doc", "")
-    line = Line(row["fault"], about, row["spec"], row.get("expected", ""), why=row["why"])
+    line = Line(row["fault"], about, row["spec"], row.get("expected", ""), why=row["why"], again=_again(row))
     line.add(row)
     line.case = short(row["case"]) if "case" in row else "over all Cases" if row["law"] else ""
     return line
@@ -220,4 +223,12 @@ def _mark(row: Mapping[str, Any]) -> Mark:
     tried = ", ".join(f"{law} {count}" for law, count in row.get("tried", {}).items())
     reason = f"{row.get('claim', '')}: {row['reason']}" if row.get("reason") else ""
     text, before, after = (str(row.get(key, "")) for key in ("text", "before", "after"))
-    return Mark(row["fault"], row["spec"], row["status"], place, text, before, after, row["why"], tried, reason)
+    return Mark(
+        row["fault"], row["spec"], row["status"], place, text, before, after, row["why"], tried, reason, _again(row)
+    )
+
+
+def _again(row: Mapping[str, Any]) -> str:
+    """The line that scores one fault again."""
+    made = "--declared" if row["made"] == "declared" else "--mutants"
+    return f"numcheck faults --specs {shlex.quote(row['specs'])} {made} -k {shlex.quote(row['fault'])}"

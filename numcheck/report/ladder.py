@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from numcheck.report.failures import weight
 from numcheck.report.text import count, percent
 from numcheck.selection import Judged, Kernel, Place, Selection
 from numcheck.verdict import flip_bound
@@ -28,7 +29,10 @@ RUNGS = (
 
 @dataclass
 class RungView:
-    """One rung over all Cases of a kernel: runs, how many flipped each output, and why it was not climbed."""
+    """One rung over all Cases of a kernel: runs, how many flipped each output, and why it was not climbed.
+
+    smallest: of the Cases in which something flipped.
+    """
 
     name: str
     cases: int = 0
@@ -37,6 +41,7 @@ class RungView:
     flips: Counter[str] = field(default_factory=Counter)
     expected: set[str] = field(default_factory=set)
     notes: Counter[str] = field(default_factory=Counter)
+    smallest: Mapping[str, Any] | None = None
 
     @property
     def state(self) -> str:
@@ -89,6 +94,7 @@ class OrderDependent:
     differed: int
     rungs: str
     why: str
+    smallest: Mapping[str, Any]
 
 
 def ladders(chosen: Selection) -> list[Ladder]:
@@ -121,6 +127,7 @@ def _rungs(rows: list[Judged]) -> dict[str, RungView]:
             view.fewest = min(view.fewest or rung["runs"], rung["runs"])
             for output, flips in rung.get("flips", {}).items():
                 if flips:
+                    view.smallest = min(view.smallest or judged.row["case"], judged.row["case"], key=weight)
                     view.flips[output] += flips
                     if outputs.get(output, {}).get("status") == "ORDER_DEPENDENT":
                         view.expected.add(output)
@@ -140,9 +147,15 @@ def order_dependent(chosen: Selection) -> list[OrderDependent]:
             if verdict["status"] == "ORDER_DEPENDENT":
                 differed[key].append(judged)
     return [
-        OrderDependent(*key, cases[key], len(rows), _where(rows, key[2]), rows[0].row["outputs"][key[2]].get("why", ""))
-        for key, rows in differed.items()
+        _order_dependent(kernel, place, output, cases[kernel, place, output], rows)
+        for (kernel, place, output), rows in differed.items()
     ]
+
+
+def _order_dependent(kernel: Kernel, place: Place, output: str, cases: int, rows: list[Judged]) -> OrderDependent:
+    smallest = min(rows, key=lambda judged: weight(judged.row["case"]))
+    why = smallest.row["outputs"][output].get("why", "")
+    return OrderDependent(kernel, place, output, cases, len(rows), _where(rows, output), why, smallest.row["case"])
 
 
 def _where(rows: list[Judged], output: str) -> str:

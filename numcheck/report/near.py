@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from numcheck.record import replay_line
 from numcheck.report.failures import allowed
-from numcheck.report.gates import GateKey, Tally
+from numcheck.report.headroom import GateKey, Tally
 from numcheck.report.text import figure, number, short
 from numcheck.selection import Kernel, Place
 

@@ -9,7 +9,7 @@ from numcheck.compare import Comparison, compare
 from numcheck.cycles import left_alone
 from numcheck.finding import findings
 from numcheck.record import Records
-from numcheck.report import cards, cases, failures, faults, gates, ladder, ledger, near, provenance, summary
+from numcheck.report import cards, cases, failures, faults, gates, headroom, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
 from numcheck.report.rebased import rebased
 from numcheck.report.sources import Sources, sources
@@ -65,7 +65,7 @@ def build(records: Records, base: Baseline | Comparison | None = None) -> Page:
     """The page that these records make; base: what they are compared with, or the comparison, made before."""
     chosen = select(records)
     found = findings(records)
-    tally, lowest = gates.tally(chosen)
+    tally, lowest = headroom.tally(chosen)
     views = gates.kernels(chosen, tally, lowest)
     certificates = provenance.certificates(records)
     climbed = ladder.ladders(chosen)

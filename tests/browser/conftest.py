@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from numcheck.baseline import Acceptance, of
+from numcheck.compare import compare
 from numcheck.record import read
 from numcheck.report import render_html
 from tests.browser.chromium import Browser, browser, executable
@@ -39,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "clean": render_html(clean),
         "failing": render_html(failing),
         "compared": render_html(scene.moved(clean), replace(base, accepted=accepted)),
-        "fixed": render_html(clean, of(scene.failed(clean)), "main"),
+        "fixed": render_html(clean, compare(of(scene.failed(clean)), of(clean), "main")),
         "few": render_html(scene.moved(few), replace(of(few), accepted=accepted)),
     }
     for name, text in texts.items():

@@ -336,6 +336,18 @@ def test_every_case_reads_in_the_browser_as_it_does_elsewhere(chromium: Browser,
         assert one["made"] == made(case)
 
 
+@pytest.mark.parametrize("section", ["ladder", "order"])
+def test_a_rung_that_flipped_and_an_output_whose_order_shows_lead_to_a_case(
+    chromium: Browser, pages: Pages, section: str
+) -> None:
+    opened(chromium, pages["clean"])
+    shown = chromium.run(f"document.querySelector('#{section} a.case').textContent")
+    click(chromium, f"#{section} a.case")
+    assert texts(chromium, "#case-h") == [shown]
+    assert texts(chromium, "#case-claim")[0].startswith("ORDER_DEPENDENT: triton_split_atomic under bitwise")
+    chromium.press("Escape")
+
+
 def test_a_place_that_a_filter_hides_is_shown_by_its_link(chromium: Browser, pages: Pages) -> None:
     opened(chromium, pages["failing"])
     anchor = chromium.run("document.querySelectorAll('.card')[1].id")

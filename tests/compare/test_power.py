@@ -190,7 +190,22 @@ def test_a_dtype_that_is_no_longer_drawn_is_a_fall(tmp_path: Path, profile: str)
         "dtype bf16 drawn: 24 of 48 Cases, now 0 of 48 Cases" in said
     )
     assert not found.held
-    assert compare(base, drawn(tmp_path / "c.jsonl", "fb" * 8, profile)).answers[1].word == "no"
+    others = compare(base, drawn(tmp_path / "c.jsonl", "fb" * 8, profile))
+    assert others.answers[1].word == "no"
+    assert ("the head draws others" in " ".join(others.answers[2].sentences)) is (profile == "ci")
+
+
+def test_a_draw_that_comes_again_in_every_run_and_did_not_is_a_fall(tmp_path: Path) -> None:
+    base = drawn(tmp_path / "a.jsonl", "bf" * 8, "ci")
+    less = drawn(tmp_path / "b.jsonl", "bf" * 7, "ci")
+    found = compare(base, less)
+    said = "k on CPU: drawn Cases under accuracy: 16 Cases, the same in every run, now 14 of them"
+    assert said in found.answers[1].sentences
+    # A slower machine that says so has not come to them, and has lost nothing.
+    (key, known), = less.kernels.items()  # fmt: skip
+    stopped = compare(base, replace(less, kernels={key: replace(known, stopped=tuple(known.laws))}))
+    assert stopped.held
+    assert "2 of 16 Cases that the base drew" in " ".join(stopped.answers[2].sentences)
 
 
 def test_other_draws_and_draws_that_a_failure_ended_are_no_fall_of_draws(tmp_path: Path) -> None:

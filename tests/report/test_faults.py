@@ -81,6 +81,16 @@ def test_counts_by_law_operator_and_kernel(tmp_path: Path) -> None:
     assert faults[0][4] == "passes"
 
 
+def test_each_fault_has_a_line_that_scores_it_again(tmp_path: Path) -> None:
+    tree = page(tmp_path, [*MANY, SURVIVOR, declared("mhc.fault.a b")]).one("section", id="faults")
+    lines = {code.text for code in tree.all("code") if code.text.startswith("numcheck faults")}
+    assert lines == {
+        "numcheck faults --specs kernels --declared -k mhc.fault.lost",
+        "numcheck faults --specs kernels --declared -k 'mhc.fault.a b'",
+        f"numcheck faults --specs kernels --mutants -k {SURVIVOR['fault']}",
+    }
+
+
 def test_a_run_of_faults_alone_says_what_it_found(tmp_path: Path) -> None:
     tree = page(tmp_path, MANY)
     assert tree.one("h1").text == "Held"

@@ -14,7 +14,7 @@ from numcheck.case import Case
 from numcheck.gate import Gate
 from numcheck.record import Records, Writer, read, replay_line
 from numcheck.report import render_html
-from numcheck.report.gates import headroom
+from numcheck.report.headroom import headroom
 from numcheck.report.svg import LIMIT
 from numcheck.verdict import OutputVerdict, Rung, Status, Verdict
 from tests.report import scene
@@ -299,7 +299,9 @@ def ladder(tree: Node) -> dict[str, dict[str, Node]]:
     table = section(tree, "ladder").one("table", cls="ladder")
     names = [th.text for th in table.one("thead").all("th")][1:]
     rows = table.one("tbody").all("tr")
-    return {row.one("th").all("span")[0].text: dict(zip(names, row.all("div"), strict=True)) for row in rows}
+    return {
+        row.one("th").all("span")[0].text: dict(zip(names, row.all("div", cls="rung"), strict=True)) for row in rows
+    }
 
 
 def test_the_ladder_says_what_its_repeats_can_tell(clean: Node) -> None:
@@ -327,6 +329,10 @@ def test_a_flip_of_a_promised_output_is_shown_as_one(tmp_path: Path) -> None:
     assert [name for name, cell in rungs.items() if "r-flip" in cell.attrs["class"]] == ["permuted order"]
     assert "r-unclimbed" in rungs["compiled"].attrs["class"]
     assert "the spec does not claim it" in rungs["compiled"].text
+    assert rungs["permuted order"].all("code")[0].text == replay_line(
+        "kernels", "triton_split_atomic", "bitwise", SHRUNK
+    )
+    assert rungs["same process"].all("code") == []
 
 
 def test_order_dependent_outputs_are_findings_and_no_failures(clean: Node) -> None:
