@@ -27,6 +27,8 @@ Row = Mapping[str, Any]
 COUNTS = ("elsewhere", "killed", "proven", "open or device", "survived", "put off")
 # What the row of a mutant says that stands in a branch of other kernels alone.
 UNDER = "judged under "
+# Characters of a change that are shown.
+LONGEST = 90
 
 HEAD = """\
 Declared faults and source mutants of the shipped kernels, all with the same laws and sources (each row has
@@ -57,6 +59,8 @@ def main() -> None:
     print("\n".join(table(made, known)))
     print()
     print("\n".join(elsewhere(made, known)))
+    print()
+    print("\n".join(survivors(made, known)))
     print()
     print("\n".join(declared([row for row in rows if row["made"] == "declared"])))
 
@@ -113,6 +117,31 @@ def elsewhere(rows: Sequence[Row], known: Sequence[Reason]) -> Iterator[str]:
         yield f"{name:<{width}}  {under:<{width}}  " + "  ".join(cells)
 
 
+def survivors(rows: Sequence[Row], known: Sequence[Reason]) -> Iterator[str]:
+    """Each mutant that a kernel survives with: its line, the change, how many Cases held under each law, and why."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if counted(row, known) in COUNTS[3:]:
+            reason = next((r for r in known if r.concerns(row["fault"], row["spec"])), None)
+            why = f"{reason.claim}: {' '.join(reason.why.split())}" if reason is not None else "no reason yet"
+            found.setdefault((_source(row), row["fault"], why), []).append(row)
+    yield "survivors, with the Cases on which each law held (a reason is put to part of them on every run)"
+    for (file, fault, why), own in sorted(found.items(), key=lambda item: (item[0][0], item[1][0]["line"])):
+        row = own[0]
+        yield f"{file}:{row['line']}  {fault}"
+        yield f"    {short_of(row['before'])}  ->  {short_of(row['after'])}"
+        for survivor in own:
+            tried = ", ".join(f"{law} {count}" for law, count in survivor["tried"].items()) or survivor["why"]
+            yield f"    {survivor['spec']}: {tried}"
+        yield f"    {why}"
+
+
+def short_of(source: str) -> str:
+    """At most LONGEST characters of a piece of source, on one line."""
+    text = " ".join(source.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
 def _source(row: Row) -> str:
     """The mutated file, wherever the checkout was."""
     return str(row["file"]).rpartition("kernels/")[2]
@@ -125,6 +154,7 @@ def declared(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         usual = "" if row.get("usual") is None else "catches" if row["usual"] else "passes"
         case = short(row["case"]) if row.get("case") else row["why"]
+        case += " (on a GPU)" if row.get("device") == "cuda" else ""
         law = row["law"] if row["status"] == "KILLED" else row["status"]
         yield f"{row['fault']:<{width}}  {law:<12}  {usual:<8}  {row['seconds']:5.1f}  {case}"
     dead = sum(row["status"] == "KILLED" for row in rows)
