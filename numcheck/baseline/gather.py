@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from numcheck.baseline.draws import traits
 from numcheck.baseline.known import Baseline, Certified, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
 from numcheck.cycles import left_alone
@@ -18,8 +19,6 @@ from numcheck.verdict import ONE_ORDER, ORDER, Status, together, worst
 BROKEN = tuple(status.name for status in Status if not status.held)
 # Longest reason kept of a failure: an error quotes what it was given, which may be of any length.
 LONGEST = 400
-# What of a Case is counted over those drawn: of each it matters that the draws still come to every value.
-DRAWN = ("dtype", "regime", "layout")
 
 
 @left_alone()
@@ -158,10 +157,10 @@ class _Gathering:
 
     def _count(self, law: str, case: Case) -> None:
         """A Case that was drawn twice counts twice: what matters is how often the draws come to a value."""
-        by = self.drawn.setdefault(law, {what: {} for what in DRAWN})
-        for what in DRAWN:
-            value = getattr(case, what)
-            by[what][value] = by[what].get(value, 0) + 1
+        by = self.drawn.setdefault(law, {})
+        for what, value in traits(case):
+            values = by.setdefault(what, {})
+            values[value] = values.get(value, 0) + 1
 
     def _status(self, law: str, outputs: Mapping[str, Any]) -> None:
         known = self.statuses[law]

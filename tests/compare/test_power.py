@@ -265,6 +265,22 @@ def test_a_draw_that_comes_again_in_every_run_and_did_not_is_a_fall(tmp_path: Pa
     assert "2 of 16 Cases that the base drew" in " ".join(stopped.answers[2].sentences)
 
 
+def test_draws_that_became_small_are_a_fall(tmp_path: Path) -> None:
+    """Of other sizes alone, as a Contract that is legal for less would have them."""
+
+    def sized(path: Path, sizes: tuple[int, ...]) -> Baseline:
+        cases = tuple(Case.of(S=2, H=1, D=d, seed=i + sizes[0] * 100) for i, d in enumerate(sizes))
+        records(path, run=f"20260302T103000Z-{path.stem}")
+        return records(path, phase="draw", cases=cases)
+
+    base = sized(tmp_path / "a.jsonl", (9, 70, 600, 5000) * 6)
+    small = compare(base, sized(tmp_path / "b.jsonl", (1, 2, 3, 4) * 6))
+    said = [m.what for m in small.kernels[0].power]
+    assert said == ["size D 8 and more drawn"]
+    assert not small.held
+    assert not compare(base, sized(tmp_path / "c.jsonl", (11, 300, 900, 2000) * 6)).kernels[0].power
+
+
 def test_other_draws_and_draws_that_a_failure_ended_are_no_fall_of_draws(tmp_path: Path) -> None:
     base = drawn(tmp_path / "a.jsonl", "bf" * 8, "quick")
     luck = drawn(tmp_path / "b.jsonl", "bfffffbfffbfffbf", "quick")
