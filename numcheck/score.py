@@ -83,7 +83,7 @@ class Scorer:
 
     def score(self, suspect: Suspect) -> Score:
         """How `suspect` fares. Never raises for what its source or its kernels do."""
-        start = time.perf_counter()
+        start = self._clock()
         if suspect.honest is None:
             why = "it names no honest spec, and a kill counts only where that passes; give Fault(..., honest=SPEC)"
             return Score(suspect, "SURVIVED", why=why)
@@ -93,16 +93,16 @@ class Scorer:
             if isinstance(found, Unavailable):
                 return Score(suspect, "UNAVAILABLE", why=found.reason)
         if suspect.mutant is not None and not self._built_in(suspect.mutant, suspect.honest):
-            return replace(self._unbuilt(suspect, suspect.mutant, suspect.honest), seconds=time.perf_counter() - start)
+            return replace(self._unbuilt(suspect, suspect.mutant, suspect.honest), seconds=self._clock() - start)
         with ExitStack() as stack:
             try:
                 broken = stack.enter_context(suspect.broken())
             except RAISED as error:
                 why = f"its source does not load: {type(error).__name__}: {error}"
-                return Score(suspect, "STILLBORN", why=why, seconds=time.perf_counter() - start)
+                return Score(suspect, "STILLBORN", why=why, seconds=self._clock() - start)
             run = _Run(self, suspect, suspect.honest, broken)
             scored = run.result()
-            return replace(scored, usual=self._usual(suspect.honest, broken), seconds=time.perf_counter() - start)
+            return replace(scored, usual=self._usual(suspect.honest, broken), seconds=self._clock() - start)
 
     def trials(self, honest: KernelSpec, law: str = "") -> tuple[Trial, ...]:
         """What a suspect is put to: everything of the law that a declared fault names; else small Cases of all laws."""
@@ -136,6 +136,10 @@ class Scorer:
         reason = suspect.reason
         proven = reason is not None and reason.proves
         return Score(suspect, "EQUIVALENT" if proven else "SURVIVED", why=f"{why}, and no other kernel's either")
+
+    def _clock(self) -> float:
+        """Seconds of this process's own work, whoever else has the cores; on a GPU, which works beside it, of any."""
+        return time.process_time() if self.profile.device == "cpu" else time.perf_counter()
 
     def _here(self, spec: KernelSpec) -> Capability:
         return spec.available(self.profile.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from numcheck.capability import Device, Unavailable
@@ -12,7 +13,7 @@ from numcheck.case import Case
 from numcheck.errors import InvalidSpec
 from numcheck.mutate import Mutant, built
 from numcheck.mutate import mutants as mutants_of
-from numcheck.reasons import Reason, reasons
+from numcheck.reasons import NAME, Reason, reasons
 from numcheck.spec import Fault, KernelSpec
 
 # KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a written
@@ -149,11 +150,19 @@ def suspects(
     # What only a device shows is no excuse on one.
     excuses = [reason for reason in known if device == "cpu" or reason.claim != "device"]
     made = [replace(s, reason=next((r for r in excuses if r.concerns(s.id, s.spec)), None)) for s in made]
-    notes += _stale(known, made)
+    notes += [*_stale(known, made), *_unexplained(known, made)]
     units = {suspect.unit: place for place, suspect in reversed(list(enumerate(made)))}
     ids = {suspect.id: place for place, suspect in reversed(list(enumerate(made)))}
     made.sort(key=lambda s: (units[s.unit], ids[s.id]))
     return tuple(s for s in (*found, *made) if keyword in s.id or keyword in s.spec), tuple(notes)
+
+
+def _unexplained(known: Sequence[Reason], made: Sequence[Suspect]) -> list[str]:
+    """One sentence where no reasons lie beside any of the sources: a copied kernel has left them behind."""
+    folders = sorted({str(Path(s.mutant.file).parent) for s in made if s.mutant is not None})
+    if known or not folders:
+        return []
+    return [f"no {NAME} lies beside the source in {', '.join(folders)}: no survivor has a written reason"]
 
 
 def _stale(known: Sequence[Reason], made: Sequence[Suspect]) -> list[str]:

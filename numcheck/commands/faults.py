@@ -38,7 +38,8 @@ def main(options: argparse.Namespace) -> int:
         raise InvalidSpec(f"there is nothing to score: {'; '.join(notes) or NAMELESS}")
     if options.list:
         return _listed(suspects, options.json)
-    with common.progress(_rows(options, every, suspects, device), len(suspects), "faults") as rows:
+    scored = _told(_rows(options, every, suspects, device), len(suspects))
+    with common.progress(scored, len(suspects), "faults") as rows:
         found = _kept(options, rows, device)
     from numcheck.report.faults import board
 
@@ -84,6 +85,15 @@ def _rows(
         yield from score_here(suspects, _scorer(options, every, device))
     else:
         yield from score_apart(suspects, _command(options, device), workers)
+
+
+def _told(rows: Iterable[Row], total: int) -> Iterator[Row]:
+    """The rows, each with a line on standard error as it comes, where no terminal shows a progress bar."""
+    for number, row in enumerate(rows, 1):
+        if not sys.stderr.isatty():
+            fared = f"{row['status']} {row['law']}".strip()
+            print(f"{number}/{total}  {fared}  {row['spec']}  {row['fault']}", file=sys.stderr, flush=True)
+        yield row
 
 
 def _command(options: argparse.Namespace, device: Device) -> list[str]:
