@@ -50,9 +50,16 @@ def of(records: Records, chosen: Selection | None = None, found: Sequence[Findin
         _commit(chosen.environments.values()),
         unfinished=tuple(unfinished),
         torn=tuple(_told(f) for f in found if f.kind == "bits_differ"),
-        profiles=tuple(dict.fromkeys(str(row["facts"].get("profile", "")) for row in chosen.runs if row.get("facts"))),
+        profiles=_profiles(chosen),
         certificates={row["oracle"]: _certified(row) for row in records.of("certificate")},
     )
+
+
+def _profiles(chosen: Selection) -> tuple[str, ...]:
+    """Of the runs whose verdicts count: to time or to certify something takes none."""
+    judged = {j.row["run"] for j in chosen.cases}
+    runs = (row for row in chosen.runs if row["run"] in judged)
+    return tuple(dict.fromkeys(str(row.get("facts", {}).get("profile", "")) for row in runs))
 
 
 def _certified(row: Mapping[str, Any]) -> Certified:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import numcheck
 from numcheck.baseline import of
 from numcheck.commands.checkout import checkout, folder
 from numcheck.commands.child import ended, run
+from numcheck.commands.run import variables
 from numcheck.compare import compare
 from numcheck.compare.text import as_text
 from numcheck.errors import InvalidSpec
+from numcheck.profile import REPEATING
 from numcheck.record import read
 from numcheck.target import spare_others
 
@@ -35,6 +38,7 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
         if options.report:
             spare_others(options.report, "report")
         judge = _judge_alone(temporary / "judge")
+        options.seed = _seed(options.profile)
         with checkout(options.at, temporary) as base:
             code = _judge(options, command, base_records, base, judge)
         # Said now: the other run may take an hour, and would be of no use.
@@ -58,6 +62,11 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
         return code or (0 if found.held else 1)
 
 
+def _seed(profile: str) -> int | None:
+    """The seed of both runs, so that a drawn Case that fails there is judged here; None where it is fixed anyway."""
+    return None if profile in REPEATING else secrets.randbits(32)
+
+
 def _absent(*paths: Path) -> None:
     """Both runs must be these alone: verdicts of an earlier one would count where this one has none."""
     for path in paths:
@@ -76,7 +85,7 @@ def _judge(options: argparse.Namespace, command: Command, records: Path, cwd: Pa
     one.records, one.report, one.baseline = str(records.resolve()), "", ""
     python, *rest = command(one)
     found = os.pathsep.join((str(judge), str(cwd), os.environ.get("PYTHONPATH", "")))
-    return run([python, "-P", *rest], cwd=cwd, env={**os.environ, "PYTHONPATH": found})
+    return run([python, "-P", *rest], cwd=cwd, env={**variables(options), "PYTHONPATH": found})
 
 
 def _judge_alone(folder: Path) -> Path:

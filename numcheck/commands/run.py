@@ -59,6 +59,8 @@ def command(options: argparse.Namespace) -> list[str]:
         line += ["-m", " or ".join(options.laws)]
     if options.keyword:
         line += ["-k", options.keyword]
+    if getattr(options, "seed", None) is not None:
+        line += [f"--hypothesis-seed={options.seed}"]
     if options.workers:
         line += ["-n", str(options.workers)]
     return line

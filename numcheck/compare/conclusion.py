@@ -21,14 +21,21 @@ def conclude(found: Comparison) -> Conclusion:
     Bits of two machines are no one's fault and cannot be compared: that alone lets a comparison hold, and is said.
     """
     if not found.judged:
-        return _not("nothing was compared, since no Case was judged on both sides; "
-                    "`numcheck accept RECORDS --reason TEXT` adds a device or a kernel to a baseline")  # fmt: skip
+        return _not(f"nothing was compared, since no Case was judged on both sides; {_first_step(found.head)}")
     if found.head.unfinished:
         return _not(CUT_OFF)
     reasons = [*_reasons(found), *(_unrepaired(found) if found.at else _changed(found))]
     if reasons:
         return _not("; ".join(reasons))
     return _repaired(found) if found.at else _kept(found)
+
+
+def _first_step(head: Baseline) -> str:
+    """What to do where there is nothing to compare with: a run that does not hold is no baseline."""
+    broken = next(failing(head), "")
+    if broken or head.unfinished or head.torn:
+        return f"the head is no baseline before it holds: {broken or (*head.unfinished, *head.torn)[0]}"
+    return "`numcheck accept RECORDS --reason TEXT` adds a device or a kernel to a baseline"
 
 
 def _not(why: str) -> Conclusion:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from statistics import fmean, stdev
 
@@ -25,6 +26,8 @@ FACTOR = 1.1
 CONFIDENCE = 0.95
 # Cases below which a ratio of times has no interval: a standard deviation of two figures says nothing.
 FEWEST = 3
+# Logarithm of a ratio that is still a float: of seconds that nobody measured, records may hold any.
+LARGEST = math.floor(math.log(sys.float_info.max))
 # Figures of a baseline file have six digits.
 SAME = 1e-5
 
@@ -209,13 +212,14 @@ def _time(pairs: Pairs) -> Ratio | None:
     for then, now in pairs:
         laws = [law for law, s in then.seconds.items() if s > 0 and now.seconds.get(law, 0) > 0]
         if laws:
-            logs.append(fmean(math.log(now.seconds[law] / then.seconds[law]) for law in laws))
+            logs.append(fmean(math.log(now.seconds[law]) - math.log(then.seconds[law]) for law in laws))
     logs = [log for log in logs if math.isfinite(log)]
     if len(logs) < FEWEST:
         return None
     half = student_limit(1 - CONFIDENCE, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     middle = fmean(logs)
-    return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
+    ratio, low, high = (math.exp(min(log, LARGEST)) for log in (middle, middle - half, middle + half))
+    return Ratio(ratio, low, high, len(logs))
 
 
 def _lost(before: str, after: str) -> bool:

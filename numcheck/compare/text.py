@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from numcheck.baseline import GateKey
 from numcheck.compare.kinds import Answer, Claim, Compared, Comparison, Moved
 from numcheck.compare.told import Told, told
 from numcheck.compare.words import HINT, count, no_longer_run
+from numcheck.gate import finite
 from numcheck.harmless import one_line
 
 # Lines of one kind under one kernel: a terminal is read from the top; --json has all.
@@ -91,7 +93,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "base": {"when": comparison.base.when, "commit": comparison.base.commit},
         "head": {"when": comparison.head.when, "commit": comparison.head.commit},
         "accepted": [asdict(a) for a in comparison.base.accepted],
-        "kernels": [_kernel_json(kernel) for kernel in comparison.kernels],
+        "kernels": [{**_kernel_json(k), "headroom": _headroom(comparison, k)} for k in comparison.kernels],
         "certificates": [_moved_json(m) for m in comparison.certificates],
         "added": [subject.name for subject in comparison.added],
         "gone": [subject.name for subject in comparison.gone],
@@ -142,6 +144,21 @@ def _claim_json(claim: Claim) -> dict[str, Any]:
         "why": claim.why,
         "case": case,
     }
+
+
+def _headroom(comparison: Comparison, kernel: Compared) -> list[dict[str, Any]]:
+    """Each gate then and now, moved or not: its lowest headroom over the Cases that both sides judged by it."""
+    then, now = (side.kernels[kernel.subject.key].cases for side in (comparison.base, comparison.head))
+    found: dict[GateKey, list[tuple[float, float]]] = {}
+    for key in (key for key in then if key in now):
+        for gate, figure in then[key].gates.items():
+            if gate in now[key].gates:
+                found.setdefault(gate, []).append((figure.headroom, now[key].gates[gate].headroom))
+    rows = []
+    for (law, output, kind), pairs in found.items():
+        old, new = (finite(min(rooms)) for rooms in zip(*pairs, strict=True))
+        rows.append({"law": law, "output": output, "kind": kind, "cases": len(pairs), "then": old, "now": new})
+    return rows
 
 
 def _moved_json(moved: Moved) -> dict[str, Any]:

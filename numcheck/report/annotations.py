@@ -31,11 +31,19 @@ class Note:
 
 def lines(page: Page) -> list[str]:
     """One line each, the gravest first. No line of a record can begin a command of its own, or end one."""
+    bits = list(_bits(page))
+    errors = [*_failed(page), *_fell(page)]
     return [
-        *_cut("error", [*_failed(page), *_fell(page)]),
-        *_cut("warning", list(_bits(page))),
+        *_cut("error", errors or ([] if bits else list(_whole(page)))),
+        *_cut("warning", bits),
         *_cut("notice", list(_not_run(page))),
     ]
+
+
+def _whole(page: Page) -> Iterator[Note]:
+    """What did not hold, finish or prove anything though no claim failed: a run that was cut off, faults that live."""
+    if page.summary.word != "held":
+        yield Note(page.summary.headline, "; ".join(page.summary.sentences))
 
 
 def _failed(page: Page) -> Iterator[Note]:

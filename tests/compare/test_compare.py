@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -432,6 +433,17 @@ def test_a_time_ratio_has_an_interval_that_holds_it(tmp_path: Path) -> None:
     assert time.low <= 1.5 <= time.high < 1.51
 
 
+@pytest.mark.parametrize("seconds", [5e-324, 1e308])
+def test_seconds_that_nobody_measured_end_no_comparison(tmp_path: Path, seconds: float) -> None:
+    base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    (key, known), = head.kernels.items()  # fmt: skip
+    extremes = iter((seconds, 1.0, 1e308))
+    cases = {k: replace(s, seconds=dict.fromkeys(s.seconds, next(extremes))) for k, s in known.cases.items()}
+    time = compare(base, replace(head, kernels={key: replace(known, cases=cases)})).kernels[0].time
+    assert time is not None
+    assert math.isfinite(time.high)
+
+
 def test_the_interval_of_three_cases_is_students_and_laws_of_a_case_are_one_figure(tmp_path: Path) -> None:
     base, head = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
     (key, known), = head.kernels.items()  # fmt: skip
@@ -579,7 +591,10 @@ def test_a_head_with_two_hashes_of_one_case_has_other_bits(tmp_path: Path) -> No
 def test_text_and_json_hold_what_moved(tmp_path: Path) -> None:
     found = changed(tmp_path, lambda v, case: replace(v, hashes={**v.hashes, "out": "0" * 16}))
     assert "out: other bits in 3 of 3 Cases" in as_text(found)
-    assert as_json(found)["kernels"][0]["bits"][0]["changed"][0]["sizes"]["D"] == 31
+    (kernel,) = as_json(found)["kernels"]
+    assert kernel["bits"][0]["changed"][0]["sizes"]["D"] == 31
+    ceiling = {"law": "accuracy", "output": "out", "kind": "ceiling", "cases": 3, "then": 2.0, "now": 2.0}
+    assert ceiling in kernel["headroom"]
 
 
 def test_an_output_without_bits_is_unknown_and_not_the_same(tmp_path: Path) -> None:

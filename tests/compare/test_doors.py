@@ -272,6 +272,24 @@ def test_run_at_shows_what_a_change_fixed(repository: Path, capfd: pytest.Captur
     assert main(line.split()) == 2, "records of an earlier run must not be mixed in"
 
 
+def test_both_runs_of_run_at_draw_the_same_cases(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drawn Case that fails there would else seldom be judged here, and its law could hold by luck."""
+    lines: list[list[str]] = []
+
+    def judged(line: list[str], **where: object) -> int:
+        lines.append(line)
+        records(Path(line[line.index("--numcheck-records") + 1]))
+        return 0
+
+    monkeypatch.setattr("numcheck.commands.at.run", judged)
+    for profile in ("quick", "ci"):
+        assert main(["run", "--specs", "mine.py", "--profile", profile, "--at", "HEAD"]) == 1
+    seeds = [[word for word in line if word.startswith("--hypothesis-seed=")] for line in lines]
+    assert seeds[0] == seeds[1]
+    assert len(seeds[0]) == 1
+    assert seeds[2:] == [[], []], "a profile that draws the same in every run has a seed of its own"
+
+
 def test_run_at_does_not_credit_a_change_that_fixes_nothing(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,6 +150,27 @@ def test_an_oracle_that_is_certified_less_is_a_fall(
     assert compare(base, certified(tmp_path / "c.jsonl", GOOD)).held
 
 
+def test_certificates_and_timings_beside_a_run_take_nothing_from_its_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn(tmp_path / "a.jsonl", "bf", "ci")
+    with Writer(tmp_path / "a.jsonl", "20260302T120000Z-certify", clock=scene.Clock()) as writer:
+        writer.certificate(GOOD)
+    assert main(["accept", "a.jsonl", "--reason", "first figures"]) == 0
+    accepted = load(tmp_path / "numcheck-baseline.json")
+    assert [seen.phase for known in accepted.kernels.values() for seen in known.cases.values()].count("draw") == 2
+    assert accepted.profiles == ("ci",)
+    assert (accepted.certificates or {})["mhc_post"].status == "CERTIFIED"
+
+
+def test_a_head_that_fails_is_not_offered_as_a_baseline(tmp_path: Path) -> None:
+    gpu = records(tmp_path / "a.jsonl", device="cuda")
+    assert "numcheck accept RECORDS" in compare(gpu, records(tmp_path / "b.jsonl")).verdict
+    broken = compare(gpu, records(tmp_path / "c.jsonl", fails)).verdict
+    assert broken.endswith("the head is no baseline before it holds: k on CPU under accuracy: FAIL")
+
+
 def test_a_run_whose_oracle_failed_is_not_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

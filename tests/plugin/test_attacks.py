@@ -7,16 +7,16 @@ import pytest
 from tests.plugin.conftest import LAWS, LIGHT, SPECS, run
 
 FULL = """
-import numcheck.record
+import numcheck.record.writer
 rows = iter(range({rows}))
-write = numcheck.record._write
+write = numcheck.record.writer._write
 
 def full(file, data):
     if next(rows, None) is None:
         raise OSError(28, "No space left on device")
     write(file, data)
 
-numcheck.record._write = full
+numcheck.record.writer._write = full
 """
 
 

@@ -103,6 +103,14 @@ def test_a_law_that_fails_is_told_once(tmp_path: Path) -> None:
     assert len(errors) == len({line.split("::")[1] for line in errors}) == 2
 
 
+def test_a_run_that_did_not_finish_or_judged_nothing_is_an_error_though_no_claim_failed(tmp_path: Path) -> None:
+    rows = [r for r in read(scene.write(tmp_path / "r.jsonl", count=3)).rows if r["kind"] != "end"]
+    (line,) = (line for line in render_annotations(Records(tuple(rows))) if line.startswith("::error"))
+    assert line.startswith("::error title=Did not finish::")
+    (line,) = render_annotations(Records(()))
+    assert line.startswith("::error title=Nothing was judged::")
+
+
 def test_many_are_cut_and_counted(tmp_path: Path) -> None:
     rows = []
     for row in read(scene.write(tmp_path / "r.jsonl", count=3, failing=True)).rows:

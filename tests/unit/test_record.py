@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 import signal
 import subprocess
@@ -106,8 +107,8 @@ def test_order_of_rows_and_numbers_that_json_lacks(tmp_path: Path) -> None:
 
 def test_a_row_is_one_write_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
-    real = record.os.write
-    monkeypatch.setattr(record.os, "write", lambda file, data: writes.append(bytes(data)) or real(file, data))
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: writes.append(bytes(data)) or real(file, data))
     write(tmp_path / "r.jsonl")
     assert len(writes) == 5
     assert all(data.endswith(b"\n") and data.count(b"\n") == 1 for data in writes)

@@ -1,8 +1,4 @@
-"""Records: append-only JSON Lines, one file a worker, that kill -9 cannot shorten by a finished row.
-
-A file starts with a "run" row; each Case is announced by a "started" row before it runs, so that the Case that
-killed a worker is known; "end" is last. The shape of every row is in `numcheck.schema`.
-"""
+"""Writing records: one file a worker, a row a write call, so that a kill cannot shorten what is there."""
 
 from __future__ import annotations
 
@@ -11,19 +7,17 @@ import math
 import os
 import secrets
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numcheck
-from numcheck import coherent, schema
+from numcheck import schema
 from numcheck.case import Case
 from numcheck.clock import timed
-from numcheck.cycles import left_alone
-from numcheck.errors import BadRecords, RecordsLost
+from numcheck.errors import RecordsLost
 from numcheck.verdict import Verdict
 
 Row = dict[str, Any]
@@ -223,126 +217,3 @@ def _ends_torn(file: int) -> bool:
 def _write(file: int, data: bytes) -> None:
     while data:  # one call, unless the disk takes only a part
         data = data[os.write(file, data) :]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something wrong in a records file: which file, which line (0: the file as a whole), and what."""
-
-    file: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text}" if self.line else f"{self.file}: {self.text}"
-
-
-@dataclass(frozen=True)
-class Records:
-    """Rows in the order of run, worker and time, and what was wrong with the files they came from."""
-
-    rows: tuple[Row, ...]
-    problems: tuple[Problem, ...] = field(default=())
-
-    def of(self, kind: str) -> Iterator[Row]:
-        """The rows of one kind."""
-        return (row for row in self.rows if row["kind"] == kind)
-
-    def of_runs(self, *runs: str) -> Records:
-        """The rows of these runs alone; the problems stay."""
-        return Records(tuple(r for r in self.rows if r["run"] in runs), self.problems)
-
-
-@left_alone()
-def read(paths: PathLike | Sequence[PathLike]) -> Records:
-    """The rows of one or several records files; a line that is no row is a Problem, and the others are kept.
-
-    Raises BadRecords for a file that is missing, that is not numcheck's, or of a newer schema.
-    """
-    problems: list[Problem] = []
-    rows: dict[str, Row] = {}
-    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        for row in _file_rows(Path(path), problems):
-            if row["kind"] == "problem":
-                problems.append(Problem(row["file"], row["line"], row["text"]))
-            else:
-                rows.setdefault(row["id"], row)
-    ordered = sorted(rows.values(), key=lambda r: (r["run"], r["worker"], r["time"], r["seq"]))
-    return Records(tuple(ordered), tuple(dict.fromkeys(problems)))
-
-
-def merge(paths: Sequence[PathLike], out: PathLike) -> Records:
-    """Write the rows of `paths`, and those that `out` already has, to `out`; returns them.
-
-    Each row once, ordered by run, worker and time; problems of the files become "problem" rows. `out` is replaced
-    in one step, so that an interrupted merge leaves it as it was. Raises BadRecords as `read` does.
-    """
-    target = Path(out)
-    # An empty file, as mktemp makes one, is a place to write to and no worker's that was killed.
-    records = read([*paths, *([target] if target.is_file() and target.stat().st_size else [])])
-    write_whole(target, (line(row) + "\n" for row in (*records.rows, *map(_problem_row, records.problems))))
-    return records
-
-
-def write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Write `path` in one step: killed, or on a full disk, it is what it was. A device or pipe is written to.
-
-    Raises OSError, which names `path`.
-    """
-    try:
-        _whole(path, lines)
-    except OSError as error:
-        # A write that finds the disk full knows of no file.
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
-
-
-def _whole(path: Path, lines: Iterable[str]) -> None:
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-        return
-    # What a link points to is replaced, not the link.
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _problem_row(problem: Problem) -> Row:
-    head = {"schema": schema.VERSION, "kind": "problem", "id": f"problem/{problem}", "run": "", "worker": ""}
-    return {**head, "seq": 0, "time": "", "file": problem.file, "line": problem.line, "text": problem.text}
-
-
-def _file_rows(path: Path, problems: list[Problem]) -> list[Row]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise BadRecords(f"{path}: {error.strerror or error}; give a records file that numcheck wrote") from None
-    rows: list[Row] = []
-    torn: list[tuple[bytes, Problem]] = []
-    for number, raw in enumerate(lines, 1):
-        if not raw.strip():
-            continue
-        row, wrong = schema.parse(raw)
-        if isinstance(row, dict) and isinstance(newer := row.get("schema"), int) and newer > schema.VERSION:
-            raise BadRecords(
-                f"{path}:{number}: written with schema {newer}, but this numcheck ({numcheck.__version__}) reads up to "
-                f"{schema.VERSION}; install a newer numcheck"
-            )
-        if wrong or (wrong := coherent.wrong(row)):
-            torn.append((raw, Problem(path.name, number, wrong)))
-        else:
-            rows.append(row)
-    if not rows and torn and not torn[0][0].startswith(b'{"schema":'):
-        raise BadRecords(f"{path}: not a numcheck records file (line {torn[0][1].line} {torn[0][1].text})")
-    problems += [problem for _, problem in torn]
-    if not rows:
-        problems.append(Problem(path.name, 0, "no row; its worker ended before it could say anything"))
-    return rows
