@@ -16,11 +16,12 @@ from numcheck.mutate import mutants as mutants_of
 from numcheck.reasons import NAME, Reason, reasons
 from numcheck.spec import Fault, KernelSpec
 
-# KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a written
-# reason says why none can. REFUTED: a written reason that a Case contradicts. STILLBORN: its source does not load.
-# ABSENT: it stands in a branch for which this spec's kernels are never built, on any Case; another spec's are, under
-# which it is judged. In a branch that no kernel builds it has SURVIVED.
-Status = Literal["KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE"]
+# KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a
+# written reason says why none can. HUNG: it did not end where the honest spec did; the run has caught that, and no law
+# has judged, so that it is neither killed nor survived. REFUTED: a written reason that a Case contradicts. STILLBORN:
+# its source does not load. ABSENT: it stands in a branch for which this spec's kernels are never built, on any Case;
+# another spec's are, under which it is judged. In a branch that no kernel builds it has SURVIVED.
+Status = Literal["KILLED", "SURVIVED", "HUNG", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,15 @@ class Score:
         if self.suspect.reason is not None:
             row |= {"claim": self.suspect.reason.claim, "reason": self.suspect.reason.why}
         return row
+
+
+def hung(suspect: Suspect, doing: str, seconds: float, case: Case | None = None) -> Score:
+    """The Score of what did not end: `doing` says what it was at, `seconds` how long that may take."""
+    why = f"hung: {doing} did not end within {seconds:.3g} s"
+    if suspect.reason is None:
+        return Score(suspect, "HUNG", case=case, why=why, seconds=seconds)
+    said = f"the reason says that it survives ({suspect.reason.claim}), but it {why}"
+    return Score(suspect, "REFUTED", case=case, why=said, seconds=seconds)
 
 
 def suspects(
