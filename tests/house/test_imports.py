@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Stages from left to right; a file may import its own stage and those to its left.
 STAGES: tuple[tuple[str, ...], ...] = (
-    ("errors", "clock", "heap", "cycles"),
+    ("errors", "clock", "heap", "cycles", "patience"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load", "chance"),
     ("oracles", "sample", "far", "difference", "unspecified"),
