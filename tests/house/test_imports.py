@@ -16,7 +16,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("ulp", "reading", "determinism", "load", "chance"),
     ("oracles", "sample", "far", "difference", "unspecified"),
     ("interpreter", "flags", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
-    ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
+    ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_autograd", "repeat_cuda"),
     ("distinct", "blocks", "figures", "residual", "judge", "stream", "pool", "fingerprint", "promise"),
     ("laws",),
     (
