@@ -33,6 +33,7 @@ from numcheck.repeat import (
     same_process,
     threads,
 )
+from numcheck.repeat_autograd import autograd_modes
 from numcheck.repeat_cuda import busy_device, graph_replay, late_inputs, moved
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
@@ -110,6 +111,7 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
     yield same_process(subject, profile.repeats if profile.device == "cuda" else max(1, profile.repeats - dirty))
     yield permuted(subject, _orders(subject, profile, proofs), _enough(subject))
     yield dirty_memory(subject, range(1, 1 + dirty))
+    yield autograd_modes(subject)
     if profile.device == "cuda":
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)
