@@ -71,10 +71,7 @@ def cases(chosen: Selection, comparison: Comparison | None = None) -> Cases:
         [_shown(chosen.cases[i], *found[i], rebased) for i in order[:ROWS]],
         len(found),
         bool(rebased),
-        _safe(
-            _data(chosen.cases, found, order, rebased)
-            | {"why": dialog.told(chosen.cases, [at for at in order if _asks(chosen.cases[at], rebased)], comparison)}
-        ),
+        _safe({**_data(chosen.cases, found, order, rebased), "why": dialog.told(chosen.cases, asked, comparison)}),
     )
 
 
