@@ -13,7 +13,7 @@ from numcheck.finding import Finding, findings
 from numcheck.profile import STOPPED
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
-from numcheck.verdict import ONE_ORDER, Status, together, worst
+from numcheck.verdict import ONE_ORDER, ORDER, Status, together, worst
 
 BROKEN = tuple(status.name for status in Status if not status.held)
 # Longest reason kept of a failure: an error quotes what it was given, which may be of any length.
@@ -110,6 +110,8 @@ class _Gathering:
         _nearest(seen["gates"], law, row.get("gates", []))
         if row["rungs"]:
             seen["rungs"][law] = _climbed(row["rungs"])
+        if ORDER in row["claim"]:
+            seen["order"] = row["claim"].rpartition(ORDER)[2]
         if row["phase"] == "draw":
             self._count(law, case)
         if "kernel" in row.get("seconds", {}):

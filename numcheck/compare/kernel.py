@@ -11,7 +11,7 @@ from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.chance import student_limit
 from numcheck.compare import words
-from numcheck.compare.contracts import contract
+from numcheck.compare.contracts import contract, orders
 from numcheck.compare.coverage import failing, lapsed, skip, skips, undrawn, vanished
 from numcheck.compare.kinds import Compared, Moved, Ratio
 from numcheck.compare.outputs import outputs
@@ -41,6 +41,7 @@ def kernel(then: Known, now: Known, repeats: bool = False) -> Compared:
     """repeats: whether both sides' profiles draw the same Cases in every run."""
     shared = {key: (then.cases[key], seen) for key, seen in now.cases.items() if key in then.cases}
     pairs = tuple(shared.values())
+    lines = tuple(contract(then.declared, now.declared, bool(now.cases)))
     alike = {law for law in then.laws if _judged(then, law) == _judged(now, law)}
     # Where one side judged nothing there is no machine to compare with, and no bits.
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
@@ -51,7 +52,7 @@ def kernel(then: Known, now: Known, repeats: bool = False) -> Compared:
         cases=(*_statuses(pairs), *lapsed(pairs, then, now)),
         gates=(*_figures(pairs, then, now, alike), *_ungated(pairs, then, now)),
         limits=tuple(_limits(pairs, then, now, alike)),
-        contract=tuple(contract(then.declared, now.declared, bool(now.cases))),
+        contract=(*lines, *orders(pairs, {line.what for line in lines})),
         memory=tuple(_memory(pairs)),
         power=tuple(power(pairs, then, now, alike, repeats)),
         skips=tuple(skips(then, now)),

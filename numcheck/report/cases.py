@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from numcheck.compare import Comparison
 from numcheck.harmless import clean
 from numcheck.record import replay_line
+from numcheck.report import dialog
 from numcheck.report.gates import kernel_anchor
 from numcheck.report.headroom import room_of
 from numcheck.report.inputs import SENTENCES, made
 from numcheck.report.rebased import STILL, Rebased
+from numcheck.report.rebased import rebased as rebase
 from numcheck.report.text import BROKEN, GLYPHS, TELLING, anchor, figure, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 
@@ -58,15 +61,17 @@ class Cases:
     data: str
 
 
-def cases(chosen: Selection, rebased: Rebased) -> Cases:
-    """Of all Cases that count, failures first, then those nearest to a limit; rebased: each against the base."""
+def cases(chosen: Selection, comparison: Comparison | None = None) -> Cases:
+    """Of all Cases that count, failures first, then those nearest to a limit; comparison: each against its base."""
+    rebased = rebase(comparison)
     found = [_nearest(judged) for judged in chosen.cases]
     order = sorted(range(len(found)), key=lambda i: (_severity(chosen.cases[i].status), found[i][0]))
+    asked = [at for at in order if _asked(chosen.cases[at], rebased)]
     return Cases(
         [_shown(chosen.cases[i], *found[i], rebased) for i in order[:ROWS]],
         len(found),
         bool(rebased),
-        _safe(_data(chosen.cases, found, order, rebased)),
+        _safe(_data(chosen.cases, found, order, rebased) | {"why": dialog.told(chosen.cases, asked, comparison)}),
     )
 
 
@@ -122,6 +127,13 @@ def _words(judged: Judged) -> str:
 
 def _against(judged: Judged, text: str, rebased: Rebased) -> str:
     return rebased.get((judged.kernel, judged.place, judged.law, text), "")
+
+
+def _asked(judged: Judged, rebased: Rebased) -> bool:
+    """Whether a reader asks why: it did not pass, or it is otherwise than at the base."""
+    if judged.status != "PASS":
+        return True
+    return bool(rebased) and _against(judged, line(judged.row["case"]), rebased) not in STILL
 
 
 def _severity(status: str) -> int:

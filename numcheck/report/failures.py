@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from numcheck.finding import same
 from numcheck.record import Row, replay_line
+from numcheck.report.headroom import room_of
 from numcheck.report.inputs import made
 from numcheck.report.text import BROKEN, anchor, facts_of, figure, number, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
@@ -192,10 +193,29 @@ def _replay(judged: Judged) -> str:
     return replay_line(judged.kernel.specs, judged.kernel.spec, judged.law, judged.row["case"])
 
 
+def furthest(gate: Mapping[str, Any]) -> tuple[bool, float]:
+    """What gates that did not hold are ordered by: how many times the limit, at most; a limit of 0 is no measure."""
+    return number(gate["limit"]) == 0, room_of(gate)[0]
+
+
+def led(why: str, gates: Iterable[Mapping[str, Any]]) -> str:
+    """`why`, an output's reasons, with its gates in this order: that which is furthest beyond its limit tells most."""
+    rooms: dict[str, tuple[bool, float]] = {}
+    for gate in gates:
+        rooms[gate["kind"]] = min(furthest(gate), rooms.get(gate["kind"], (True, inf)))
+    parts = why.split("; ")
+    kinds = [part.split(" ", 1)[0] for part in parts]
+    if sum(kind in rooms for kind in kinds) < 2:
+        return why
+    # What is no gate (a write outside, a race) stays in front.
+    order = sorted(range(len(parts)), key=lambda i: (kinds[i] in rooms, rooms.get(kinds[i], (False, 0.0))))
+    return "; ".join(parts[i] for i in order)
+
+
 def _outputs(row: Row) -> list[tuple[str, str, str, str]]:
     """Output, status, where, why; those that failed alone."""
     return [
-        (name, o["status"], o.get("where", ""), o.get("why", ""))
+        (name, o["status"], o.get("where", ""), led(o.get("why", ""), (g for g in row["gates"] if g["output"] == name)))
         for name, o in row["outputs"].items()
         if o["status"] in BROKEN
     ]
@@ -203,7 +223,7 @@ def _outputs(row: Row) -> list[tuple[str, str, str, str]]:
 
 def _gates(row: Row) -> list[FailedGate]:
     found = []
-    for gate in row["gates"]:
+    for gate in sorted(row["gates"], key=furthest):
         value, limit, lower = number(gate["value"]), number(gate["limit"]), number(gate["lower"])
         if not lower <= value <= limit:
             found.append(

@@ -11,7 +11,6 @@ from numcheck.finding import findings
 from numcheck.record import Records
 from numcheck.report import cards, cases, failures, faults, gates, headroom, ladder, ledger, near, provenance, summary
 from numcheck.report.near import Near
-from numcheck.report.rebased import rebased
 from numcheck.report.sources import Sources, sources
 from numcheck.report.summary import Cell
 from numcheck.selection import Kernel, Selection, select
@@ -85,7 +84,7 @@ def build(records: Records, base: Baseline | Comparison | None = None) -> Page:
         failures=broken,
         kernels=views,
         cards=shown,
-        cases=cases.cases(chosen, rebased(comparison)),
+        cases=cases.cases(chosen, comparison),
         ladders=climbed,
         rungs=ladder.columns(climbed),
         order_dependent=ladder.order_dependent(chosen),

@@ -29,7 +29,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run that held, one that did not, one against its accepted base, a repair, and a small one with all of it."""
+    """A run that held, one that did not, one against its accepted base, one that fell, a repair, a small one of all."""
     folder = tmp_path_factory.mktemp("pages")
     clean = read(scene.write(folder / "clean.jsonl"))
     failing = read(scene.write(folder / "failing.jsonl", failing=True))
@@ -40,6 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "clean": render_html(clean),
         "failing": render_html(failing),
         "compared": render_html(scene.moved(clean), replace(base, accepted=accepted)),
+        "fell": render_html(failing, base),
         "fixed": render_html(clean, compare(of(scene.failed(clean)), of(clean), "main")),
         "few": render_html(scene.moved(few), replace(of(few), accepted=accepted)),
     }

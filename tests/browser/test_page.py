@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from numcheck.baseline import of
-from numcheck.record import read, replay_line
+from numcheck.record import Records, read, replay_line
 from numcheck.report import render_html
-from numcheck.report.cases import case_key, line
+from numcheck.report.cases import SEVERITY, case_key, line
 from numcheck.report.inputs import made
 from numcheck.selection import CPU, Kernel
 from tests.browser.chromium import Browser
@@ -239,7 +239,7 @@ def rank(text: str) -> str:
     return found[0] if found else text
 
 
-@pytest.mark.parametrize("table", ["#cases-table", "#near table", "#skips table"])
+@pytest.mark.parametrize("table", ["#near table", "#skips table"])
 def test_a_table_sorts_by_any_column_and_back(chromium: Browser, pages: Pages, table: str) -> None:
     opened(chromium, pages["clean"])
 
@@ -262,6 +262,157 @@ def test_a_table_sorts_by_any_column_and_back(chromium: Browser, pages: Pages, t
         assert numbers == sorted(numbers)
 
 
+def sort_by(chromium: Browser, column: int) -> str:
+    """Presses a column's head in the table of Cases; how it says that it is sorted."""
+    head = f"#cases-table thead th:nth-child({column})"
+    click(chromium, f"{head} button")
+    return str(chromium.run(f"document.querySelector('{head}').ariaSort"))
+
+
+def test_sorting_cases_sorts_all_of_them_and_not_those_alone_that_are_shown(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["clean"])
+    rooms = chromium.run("page.data.rows.map((row) => row[5]).filter((room) => room !== null)")
+    assert sort_by(chromium, 6) == "ascending"
+    assert [float(t.split()[0]) for t in texts(chromium, "#cases-table td.n")] == sorted(rooms)[:60]
+    assert sort_by(chromium, 6) == "descending"
+    while chromium.run("!document.getElementById('cases-more').hidden"):
+        click(chromium, "#cases-more button")
+    shown = [t.split()[0] for t in texts(chromium, "#cases-table td.n")]
+    assert [float(t) for t in shown if t != "none"] == sorted(rooms, reverse=True)
+    assert len(shown) == chromium.run("page.data.rows.length")
+    assert sort_by(chromium, 6) == "none"
+
+
+def test_sizes_and_seeds_sort_as_numbers_and_the_worst_status_comes_first(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    assert sort_by(chromium, 1) == "ascending"
+    click(chromium, "#cases-more button:last-child")
+    plain = [re.findall(r"[A-Z] (\d+)", t) for t in texts(chromium, "#cases-table tbody th")]
+    sizes = [tuple(map(int, row[:3])) for row in plain]
+    assert sizes == sorted(sizes)
+    assert sort_by(chromium, 4) == "ascending"
+    statuses = [t.split()[1] for t in texts(chromium, "#cases-table .badge")]
+    assert statuses[:2] == ["ERROR", "FAIL"]
+    assert statuses == sorted(statuses, key=list(SEVERITY).index)
+
+
+def test_a_search_keeps_the_order_that_was_asked_for(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    sort_by(chromium, 6)
+    sort_by(chromium, 6)
+    type_into_search(chromium, "split_ordered accuracy")
+    rooms = [float(t.split()[0]) for t in texts(chromium, "#cases-table td.n")]
+    assert rooms == sorted(rooms, reverse=True)
+    assert len(rooms) > 1
+    assert chromium.run("document.querySelector('#cases-table thead th:nth-child(6)').ariaSort") == "descending"
+
+
+def test_the_rest_of_the_cases_is_a_press_of_a_key_away(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["clean"])
+    total = chromium.run("page.data.rows.length")
+    assert texts(chromium, "#cases-told") == [f"60 of {total} judged Cases"]
+    chromium.run("document.querySelector('#cases-more button').focus()")
+    chromium.press("Enter", "\r")
+    assert len(texts(chromium, "#cases-table tbody tr")) == min(260, total)
+    assert chromium.run("document.activeElement.closest('tr').rowIndex") == 61
+    while chromium.run("!document.getElementById('cases-more').hidden"):
+        click(chromium, "#cases-more button")
+    assert texts(chromium, "#cases-told") == [f"All {total} judged Cases"]
+    assert texts(chromium, "#cases-more") == []
+
+
+def settled(chromium: Browser, condition: str) -> bool:
+    """Whether it comes to that: going back in the history takes a moment."""
+    look = f"({condition}) ? done(true) : n++ > 100 ? done(false) : setTimeout(look, 10)"
+    return bool(chromium.run(f"new Promise((done) => {{ let n = 0; const look = () => {look}; look(); }})"))
+
+
+def test_back_closes_a_case_and_leads_to_where_it_was_opened(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    type_into_search(chromium, "triton")
+    click(chromium, "#cases-table a.case")
+    assert chromium.run("document.getElementById('case').open")
+    chromium.run("history.back()")
+    assert settled(chromium, "!document.getElementById('case').open")
+    assert hash_of(chromium) == "#?q=triton"
+    assert chromium.run("location.pathname.endsWith('failing.html')")
+    chromium.run("history.forward()")
+    assert settled(chromium, "document.getElementById('case').open")
+    chromium.press("Escape")
+    assert settled(chromium, "location.hash === '#?q=triton'")
+    assert chromium.run("document.getElementById('search').value") == "triton"
+
+
+def test_a_case_that_is_opened_while_another_closes_opens(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    chromium.run("page.open([0, 1])")
+    chromium.run("document.getElementById('case-close').click(); setTimeout(() => page.open([2, 3], 3), 0)")
+    assert settled(chromium, "page.state().get('case') === page.data.rows[3][6]")
+    assert chromium.run("document.getElementById('case').open")
+    assert re.fullmatch(r"[12] of 2", texts(chromium, "#case-place")[0])
+
+
+def test_from_a_case_to_its_kernel_and_back(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["failing"])
+    chromium.run("page.open([0])")
+    click(chromium, "#case-card")
+    assert settled(chromium, "location.hash === `#${page.row(0).anchor}`")
+    assert not chromium.run("document.getElementById('case').open")
+    chromium.run("history.back()")
+    assert settled(chromium, "document.getElementById('case').open")
+
+
+@pytest.mark.parametrize(
+    ("hash_", "said"),
+    [
+        ("#?case=x0000000000", "the Case x0000000000"),
+        ("#?status=FAIL,NEVER", "anything that is FAIL and anything that is NEVER"),
+        ("#?moved=1", "anything that moved"),
+        ("#xffff", "the place #xffff"),
+    ],
+)
+def test_a_link_to_what_is_not_here_says_so(chromium: Browser, pages: Pages, hash_: str, said: str) -> None:
+    opened(chromium, pages["clean"], hash_)
+    (lost,) = texts(chromium, "#lost")
+    assert said in lost
+    assert chromium.run("document.getElementById('lost').getBoundingClientRect().bottom") < 900
+    type_into_search(chromium, "triton")
+    assert texts(chromium, "#lost") == []
+
+
+def test_a_case_that_failed_says_why_and_what_it_was_at_the_base(chromium: Browser, pages: Pages) -> None:
+    opened(chromium, pages["fell"])
+    failed = "page.data.rows.findIndex((r, i) => page.row(i).status === 'FAIL')"
+    chromium.run(f"page.open([{failed}])")
+    (why,) = texts(chromium, "#case-why p")
+    assert why == "out ✕ FAIL (PASS at the base) match 61 beyond 4; ceiling 2.41 beyond 1"
+    facts = texts(chromium, "#case-why .element > div")
+    assert facts == ["worst element [0, 1, 17]", "got 0.00390625", "expected 0.0030059814453125"]
+    rows = texts(chromium, "#case-why tbody tr")
+    assert rows[0].startswith("out match 61 at most 4 beyond ")
+    assert rows[1].startswith("out ceiling 2.41 at most 1 beyond 0.")
+    assert axe(chromium) == []
+
+
+def test_a_search_for_an_output_is_not_met_by_a_fact_of_that_name(chromium: Browser, tmp_path: Path) -> None:
+    rows = []
+    for row in read(scene.write(tmp_path / "r.jsonl", count=6, failing=True)).rows:
+        if row["kind"] == "case":
+            row = {**row, "case": {**row["case"], "facts": {"d_post": "data", "sink": "finite"}}}
+        rows.append(row)
+    path = tmp_path / "facts.html"
+    path.write_text(render_html(Records(tuple(rows))), encoding="utf-8")
+    opened(chromium, path)
+    type_into_search(chromium, "d_post")
+    found = texts(chromium, "#cases-told")[0]
+    judged = chromium.run("page.data.rows.filter((r, i) => page.row(i).words.split(' ').includes('d_post')).length")
+    assert found.startswith(f"{judged} of ")
+    assert judged < chromium.run("page.data.rows.length")
+    type_into_search(chromium, "sink")
+    total = chromium.run("page.data.rows.length")
+    assert texts(chromium, "#cases-told") == [f"60 of {total} judged Cases"]
+
+
 def test_from_a_mark_to_its_case_and_on_to_the_next(chromium: Browser, pages: Pages) -> None:
     opened(chromium, pages["failing"])
     spot = chromium.run("""(() => {
@@ -282,7 +433,7 @@ def test_from_a_mark_to_its_case_and_on_to_the_next(chromium: Browser, pages: Pa
     assert texts(chromium, "#case-place") != [place]
     chromium.press("Escape")
     assert not chromium.run("document.getElementById('case').open")
-    assert hash_of(chromium) in ("", "#")
+    assert settled(chromium, "['', '#'].includes(location.hash)")
 
 
 def test_a_gate_s_mark_in_the_head_leads_to_its_case(chromium: Browser, pages: Pages) -> None:

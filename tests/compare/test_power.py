@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
+from kernels import ALL
 from numcheck.baseline import Baseline, load, of, text
 from numcheck.baseline.file import plain
 from numcheck.case import Case
 from numcheck.cli import main
 from numcheck.compare import Comparison, compare, told
+from numcheck.compare.contracts import contract
 from numcheck.compare.power import chance_of_so_few
 from numcheck.compare.text import as_json, as_text
+from numcheck.declared import declared
 from numcheck.record import Writer, read
 from numcheck.report import render_html
-from numcheck.verdict import ONE_ORDER, OutputVerdict, Rung, Status, Verdict
+from numcheck.verdict import ONE_ORDER, ORDER, OutputVerdict, Rung, Status, Verdict
 from tests.compare.test_compare import CASES, CONTRACT, Change, changed, fails, records, verdict, words
 from tests.report import scene
 from tests.report.tree import parse
@@ -186,6 +189,39 @@ def test_a_contract_that_is_no_longer_declared_is_a_fall(tmp_path: Path) -> None
     (tmp_path / "b.jsonl").unlink()
     less = {what: said for what, said in CONTRACT.items() if what != "order (bf16)"}
     assert words(changed(tmp_path, contract=less))[1] == "yes"
+
+
+def test_a_promise_given_up_in_some_cases_is_a_fall(tmp_path: Path) -> None:
+    """A Contract may be a function of the Case: what its lines say of all of them need not move."""
+
+    def promising(promise: str) -> Change:
+        def change(v: Verdict, case: Case) -> Verdict:
+            said = promise if case["D"] > 31 else "fixed"
+            return replace(v, claim=f"k gives the same bits{ORDER}out {said}, d_x fixed") if v.law == "bitwise" else v
+
+        return change
+
+    found = against(tmp_path, promising("fixed"), promising("any"))
+    assert "k on CPU: order of out: fixed, now any in 2 Cases" in found.answers[1].sentences
+    assert not found.held
+    assert compare(found.head, found.base).answers[1].word == "no"
+
+
+def test_a_contract_that_is_a_function_of_the_case_is_declared_as_a_whole() -> None:
+    spec = next(spec for spec in ALL if spec.name == "mhc_post.eager")
+    base = declared(spec)
+
+    def order(case: Case) -> dict[str, str]:
+        return {} if case.elements <= 1 else {"out": "any"}
+
+    def rounds(case: Case) -> dict[str, str]:
+        return {"out": "bf16"} if case["D"] > 100 else {"out": "fp32"}
+
+    head = declared(spec.but(contract=replace(spec.contract, order=order, rounds=rounds)))
+    moved = {line.what: line.loss for line in contract(base, head)}
+    assert moved["order (fp32)"] is True
+    assert "out fp32" in head["roundings (fp32)"]
+    assert "out bf16" in head["roundings (fp32)"]
 
 
 def drawn(path: Path, dtypes: str, profile: str, change: Change = lambda v, case: v) -> Baseline:

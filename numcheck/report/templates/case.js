@@ -7,6 +7,8 @@
   const byKey = new Map(data.rows.map((row, number) => [row[KEY], number]));
   let walk = [];
   let place = 0;
+  // On the way back to the entry of the history from which a Case was opened, and which Case to open once there.
+  let [returning, waiting] = [false, null];
 
   // As Python's shlex.quote does it, so that a copied line is the one that numcheck prints.
   const quote = (text) =>
@@ -49,6 +51,54 @@
     });
   };
 
+  const table = (heads, rows, caption) => {
+    const [node, head, body] = ["table", "thead", "tbody"].map((tag) => make(tag));
+    const top = make("tr");
+    top.append(...heads.map((text) => make("th", text, { scope: "col" })));
+    head.append(top);
+    body.append(...rows.map(([first, ...rest]) => {
+      const line = make("tr");
+      line.append(make("th", first, { scope: "row" }), ...rest);
+      return line;
+    }));
+    node.append(make("caption", caption), head, body);
+    return node;
+  };
+  // Why it did not hold, output by output: the worst element, and each gate's value against its limit, then and now.
+  const explain = (number) => {
+    const [outputs, gates] = data.why[number] ?? [[], []];
+    const parts = outputs.flatMap(([name, status, before, why, element]) => {
+      const said = make("p");
+      said.append(make("b", name), " ", page.badge(status), before && before !== status ? ` (${before} at the base) ${why}` : ` ${why}`);
+      const list = make("dl", "", { class: "case-facts element" });
+      list.append(...element.map(([fact, value]) => {
+        const pair = make("div");
+        pair.append(make("dt", fact), make("dd", value));
+        return pair;
+      }));
+      return element.length ? [said, list] : [said];
+    });
+    if (gates.length) {
+      const rows = gates.map(([output, kind, value, allowed, before, holds, why]) => [
+        output,
+        make("td", kind),
+        make("td", value, { class: holds ? "n" : "n bad" }),
+        make("td", allowed, { class: "n" }),
+        make("td", holds ? "holds" : "beyond"),
+        ...(data.compared ? [make("td", before)] : []),
+        make("td", why, { class: "why" }),
+      ]);
+      const heads = ["Output", "Gate", "Value", "Allowed", "Holds", ...(data.compared ? ["At the base"] : []), "Why that limit"];
+      const wide = make("div", "", { class: "wide", role: "region", "aria-label": "Table: gates of this Case", tabindex: "0" });
+      wide.append(table(heads, rows, "The gate furthest beyond its limit, or nearest to it, first"));
+      parts.push(wide);
+    }
+    if (!parts.length && data.rows[number][STATUS] < data.statuses.indexOf("PASS")) {
+      parts.push(make("p", "Why is in the records: the page has no room for all Cases.", { class: "soft" }));
+    }
+    at("why").replaceChildren(...parts);
+  };
+
   const show = () => {
     const row = page.row(walk[place]);
     at("h").textContent = row.short;
@@ -65,21 +115,40 @@
     at("back").hidden = at("on").hidden = walk.length < 2;
     at("back").disabled = place === 0;
     at("on").disabled = place === walk.length - 1;
-    page.keep({ case: row.key });
+    explain(walk[place]);
+    // A link to a Case has its entry already; from a mark, Back leads to the mark.
+    page.keep({ case: row.key }, !dialog.open && page.state().get("case") !== row.key);
     if (!dialog.open) dialog.showModal();
   };
 
   // numbers: the Cases to walk through, least headroom first; first: the one to begin with.
   page.open = (numbers, first) => {
+    if (returning) {
+      waiting = [numbers, first];
+      return;
+    }
     const room = (number) => data.rows[number][ROOM] ?? Infinity;
     walk = [...new Set(numbers)].sort((a, b) => room(a) - room(b) || a - b);
     place = Math.max(0, walk.indexOf(first ?? walk[0]));
     show();
   };
+  // Opens the Case that an address names, or closes the one that it names no more: whether nothing but that was asked for.
   page.openKey = (key) => {
-    if (byKey.has(key)) page.open([byKey.get(key)]);
-    else if (dialog.open) dialog.close();
+    if (returning) {
+      returning = false;
+      if (waiting) page.open(...waiting);
+      waiting = null;
+      return true;
+    }
+    if (byKey.has(key)) {
+      if (!dialog.open || data.rows[walk[place]][KEY] !== key) page.open([byKey.get(key)]);
+      return false;
+    }
+    if (!dialog.open) return false;
+    dialog.close();
+    return !key;
   };
+  page.knows = (key) => byKey.has(key);
   const step = (by) => {
     const next = place + by;
     if (next < 0 || next >= walk.length) return;
@@ -89,12 +158,18 @@
   at("back").addEventListener("click", () => step(-1));
   at("on").addEventListener("click", () => step(1));
   at("close").addEventListener("click", () => dialog.close());
-  at("card").addEventListener("click", () => { page.keep({ case: "" }); dialog.close(); });
+  // Its entry stays: from the kernel, Back leads to the Case again.
+  at("card").addEventListener("click", () => dialog.close());
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "ArrowLeft") step(-1);
     if (event.key === "ArrowRight") step(1);
   });
-  dialog.addEventListener("close", () => page.keep({ case: "" }));
+  dialog.addEventListener("close", () => {
+    if (!page.state().has("case")) return;
+    if (!history.state?.own) return page.keep({ case: "" });
+    returning = true;
+    history.back();
+  });
 
   page.link = (node) => {
     const key = node.dataset.case;

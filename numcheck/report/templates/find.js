@@ -3,13 +3,26 @@
   const { all, data, make } = page;
   const at = (name) => document.getElementById(name);
   const [search, bar, told, jumps] = ["search", "filtered", "filtered-told", "filtered-jumps"].map(at);
+  const lost = make("p", "", { class: "lost", id: "lost", role: "alert" });
+  lost.hidden = true;
+  bar.before(lost);
   const chips = document.querySelector(".chips");
   const JUMPS = 8;
-  const KINDS = [[".card", "kernel"], [".failure", "failure"], ["*", "other entry"]];
+  const KINDS = [[".card", "kernel"], [".failure", "failure"], ["*", "row elsewhere"]];
+  // The words of an entry, without those of lines that are there to be copied and of the names of a Case's facts.
+  const SKIPPED = ".replay, .made, .facts-table thead";
+  const read = (node) => {
+    const words = [];
+    const nodes = document.createTreeWalker(node, NodeFilter.SHOW_ALL, (one) =>
+      one.nodeType === Node.TEXT_NODE ? NodeFilter.FILTER_ACCEPT
+        : one.nodeType === Node.ELEMENT_NODE && one.matches(SKIPPED) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_SKIP);
+    while (nodes.nextNode()) words.push(nodes.currentNode.data);
+    return words.join("");
+  };
   const entries = all("[data-find]").map((node) => ({
     node,
     kind: KINDS.findIndex(([selector]) => node.matches(selector)),
-    text: `${node.textContent} ${node.dataset.find}`.toLowerCase(),
+    text: `${page.searchable(read(node))} ${node.dataset.find}`.toLowerCase(),
     cells: all("td[data-status]", node),
     own: (node.dataset.status ?? "").split(" ").filter(Boolean),
   }));
@@ -20,7 +33,7 @@
   const buttons = new Map();
   let moved = false;
 
-  const many = (n, noun) => `${n.toLocaleString("en")} ${n === 1 ? noun : noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`}`;
+  const many = (n, noun) => `${n.toLocaleString("en")} ${n === 1 ? noun : noun.replace(/^\S+/, "$&s")}`;
 
   // A cell of the matrix stays bright where its status and, of a word that is part of a law's name, its law are asked for.
   const dim = (cells, words) => {
@@ -77,16 +90,21 @@
     page.keep({ q: search.value.trim(), status: [...wanted].join(","), moved: moved ? "1" : "" });
   };
 
+  const asked = () => {
+    lost.hidden = true;
+    apply();
+  };
+
   const clear = () => {
     search.value = "";
     wanted.clear();
     moved = false;
-    apply();
+    asked();
   };
 
   const chip = (name, label, toggle) => {
     const button = make("button", label, { type: "button", "aria-pressed": "false" });
-    button.addEventListener("click", () => { toggle(); apply(); });
+    button.addEventListener("click", () => { toggle(); asked(); });
     buttons.set(name, button);
     chips.append(button);
   };
@@ -95,10 +113,27 @@
   }
   if (document.querySelector("[data-moved]")) chip("moved", "what moved", () => { moved = !moved; });
 
+  // What a link asks for and this page does not have: it may be of another run.
+  const lose = (state, target) => {
+    const key = state.get("case");
+    const unknown = (state.get("status") ?? "").split(",").filter((status) => status && !statuses.has(status));
+    const said = [
+      key && !page.knows(key) && `the Case ${key}`,
+      ...unknown.map((status) => `anything that is ${status}`),
+      state.has("moved") && !buttons.has("moved") && "anything that moved",
+      !location.hash.startsWith("#?") && location.hash.length > 1 && !target && `the place ${location.hash}`,
+    ].filter(Boolean);
+    lost.hidden = !said.length;
+    if (said.length) lost.textContent = `The link asks for ${said.join(" and ")}, which is not in this page. It may be of another run.`;
+  };
+
   // The hash is what a link gives: filters and a Case, or a place, which no filter may then hide.
   const follow = () => {
     const state = page.state();
+    // Back from a Case leads to where its reader was, and to nothing else.
+    if (page.openKey(state.get("case") ?? "")) return;
     const target = location.hash.startsWith("#?") ? null : at(location.hash.slice(1));
+    lose(state, target);
     if (location.hash.startsWith("#?")) {
       search.value = state.get("q") ?? "";
       wanted.clear();
@@ -112,7 +147,6 @@
       for (let node = target.parentElement; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
       target.scrollIntoView();
     }
-    page.openKey(state.get("case") ?? "");
   };
   addEventListener("hashchange", follow);
   // A place that is still shown is gone to without letting go of what was asked for.
@@ -124,7 +158,7 @@
     card.scrollIntoView();
     card.querySelector(".self").focus({ preventScroll: true });
   });
-  search.addEventListener("input", apply);
+  search.addEventListener("input", asked);
   at("filtered-clear").addEventListener("click", () => { clear(); search.focus(); });
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !event.target.closest("input, textarea, dialog")) {

@@ -13,14 +13,17 @@ const page = {
 
 // The state that a link carries: #?q=...&status=FAIL,ERROR&moved=1&case=... ; other hashes are places in the page.
 page.state = () => new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
-page.keep = (changes) => {
+// page.keep changes it; own: in an entry of its own in the history, which the browser's Back leaves again.
+page.keep = (changes, own = false) => {
   const state = page.state();
   for (const [name, value] of Object.entries(changes)) {
     if (value) state.set(name, value);
     else state.delete(name);
   }
   const text = state.toString();
-  if (text || location.hash.startsWith("#?")) history.replaceState(null, "", text ? `#?${text}` : "#");
+  const to = text ? `#?${text}` : "#";
+  if (own) history.pushState({ own }, "", to);
+  else if (text || location.hash.startsWith("#?")) history.replaceState(history.state, "", to);
 };
 
 // A kernel's name, which may break after an underscore, and nowhere else where that is enough.
