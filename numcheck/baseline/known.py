@@ -125,7 +125,7 @@ class Baseline:
 
     unfinished: what was started and never judged, and files that could not be read. torn: Cases of which the run
     itself holds two hashes, so that neither can stand for it. profiles: how hard the runs looked. certificates: by
-    oracle; None where the file was written before they were kept.
+    oracle; None where the file was written before they were kept. remarks: what else a reader of the run has to know.
     """
 
     kernels: Mapping[str, Known]
@@ -136,3 +136,4 @@ class Baseline:
     torn: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     certificates: Mapping[str, Certified] | None = None
+    remarks: tuple[str, ...] = ()

@@ -167,6 +167,36 @@ def test_certificates_and_timings_beside_a_run_take_nothing_from_its_baseline(
     assert (accepted.certificates or {})["mhc_post"].status == "CERTIFIED"
 
 
+def test_a_run_of_which_a_row_that_it_writes_is_missing_is_not_whole(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    with Writer(tmp_path / "b.jsonl", "20260302T100000Z-b", clock=scene.Clock(), profile="quick") as writer:
+        writer.environment(scene.environment())
+        writer.declared("kernels", "k", CONTRACT, oracle="mhc_post")
+        for law in ("bitwise", "accuracy", "memory"):
+            for case in CASES:
+                writer.case("kernels", case, verdict(law, case), "grid", {"kernel": 1.0})
+            writer.outcome("kernels", "k", law, "PASS")
+        writer.end(exit=0)
+    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+
+    def against_base(rows: list[Any]) -> Comparison:
+        (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return compare(base, of(read(tmp_path / "c.jsonl")))
+
+    def ended(code: object) -> list[Any]:
+        return [{**row, "facts": {"exit": code}} if row["kind"] == "end" else row for row in rows]
+
+    assert against_base(rows).verdict == "held: no bits changed, and nothing fell"
+    gone = [row for row in rows if row["kind"] != "outcome" or row["law"] != "accuracy"]
+    assert "left no outcome" in against_base(gone).verdict
+    assert "has no first row" in against_base([row for row in rows if row["kind"] != "run"]).verdict
+    assert "was interrupted or broke: pytest's exit 3" in against_base(ended(3)).verdict
+    one = against_base(ended(1))
+    assert one.held
+    assert "ended with exit code 1, though no row of it fails" in one.verdict
+    assert against_base(ended([3])).held
+
+
 def test_a_head_that_fails_is_not_offered_as_a_baseline(tmp_path: Path) -> None:
     gpu = records(tmp_path / "a.jsonl", device="cuda")
     assert "numcheck accept RECORDS" in compare(gpu, records(tmp_path / "b.jsonl")).verdict
@@ -263,6 +293,22 @@ def test_a_draw_that_comes_again_in_every_run_and_did_not_is_a_fall(tmp_path: Pa
     stopped = compare(base, replace(less, kernels={key: replace(known, stopped=tuple(known.laws))}))
     assert stopped.held
     assert "2 of 16 Cases that the base drew" in " ".join(stopped.answers[2].sentences)
+
+
+def test_draws_that_became_small_are_a_fall(tmp_path: Path) -> None:
+    """Of other sizes alone, as a Contract that is legal for less would have them."""
+
+    def sized(path: Path, sizes: tuple[int, ...]) -> Baseline:
+        cases = tuple(Case.of(S=2, H=1, D=d, seed=i + sizes[0] * 100) for i, d in enumerate(sizes))
+        records(path, run=f"20260302T103000Z-{path.stem}")
+        return records(path, phase="draw", cases=cases)
+
+    base = sized(tmp_path / "a.jsonl", (9, 70, 600, 5000) * 6)
+    small = compare(base, sized(tmp_path / "b.jsonl", (1, 2, 3, 4) * 6))
+    said = [m.what for m in small.kernels[0].power]
+    assert said == ["size D 8 and more drawn"]
+    assert not small.held
+    assert not compare(base, sized(tmp_path / "c.jsonl", (11, 300, 900, 2000) * 6)).kernels[0].power
 
 
 def test_other_draws_and_draws_that_a_failure_ended_are_no_fall_of_draws(tmp_path: Path) -> None:
