@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from numcheck.reasons import NAME, Reason, reasons  # noqa: E402
 from numcheck.report.text import short  # noqa: E402
+from numcheck.selection import law_order  # noqa: E402
 
 Row = Mapping[str, Any]
 # How a row counts: see `counted`.
@@ -65,6 +66,8 @@ def main() -> None:
     made = [row for row in rows if row["made"] == "mutant"]
     print("\n".join(table(made, known)))
     print()
+    print("\n".join(by_law(made)))
+    print()
     print("\n".join(elsewhere(made, known)))
     print()
     print("\n".join(survivors(made, known)))
@@ -86,6 +89,20 @@ def table(rows: Sequence[Row], known: Sequence[Reason]) -> Iterator[str]:
         shares = [f"{100 * killed / built:.1f}%", f"{100 * killed / max(1, built - counts['proven']):.1f}%"]
         cells = [str(len(own)), *(str(counts[c]) for c in COUNTS), *shares, f"{sum(asked)} of {len(asked)}"]
         yield f"{name:<{width}}  " + "  ".join(f"{c:>{len(h)}}" for c, h in zip(cells, heads, strict=True))
+
+
+def by_law(rows: Sequence[Row]) -> Iterator[str]:
+    """How many mutants of each operator each law caught first, and those that caught none."""
+    dead = [row for row in rows if row["status"] == "KILLED"]
+    laws = sorted({law for row in rows for law in (*row["tried"], row["law"]) if law}, key=law_order)
+    operators = [*sorted({row["operator"] for row in rows}), "all"]
+    width = max(map(len, operators))
+    yield f"{'caught first by':<{width}}  " + "  ".join(laws)
+    for name in operators:
+        counts = Counter(row["law"] for row in dead if name in (row["operator"], "all"))
+        yield f"{name:<{width}}  " + "  ".join(f"{counts[law] or '.':>{len(law)}}" for law in laws)
+    idle = [law for law in laws if not any(row["law"] == law for row in dead)]
+    yield f"caught nothing first: {', '.join(idle) or 'none'}"
 
 
 def counted(row: Row, known: Sequence[Reason]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from numcheck.commands import common
 from numcheck.errors import InvalidSpec
@@ -130,8 +131,18 @@ def _serve(options: argparse.Namespace) -> int:
     device = common.prepare(options)
     every = common.specs(options)
     suspects, _ = _suspects(options, every, device)
-    serve(suspects, _scorer(options, every, device), sys.stdin, told, lambda: _alive(device))
-    return 0
+    try:
+        serve(suspects, _scorer(options, every, device), sys.stdin, told, lambda: _alive(device))
+    except BaseException:
+        traceback.print_exc()
+        _leave(1)
+    _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process as it is: Python would wait for the threads that a kernel may have started and never ended."""
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _alive(device: Device) -> bool:

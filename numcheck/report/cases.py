@@ -71,7 +71,7 @@ def cases(chosen: Selection, comparison: Comparison | None = None) -> Cases:
         [_shown(chosen.cases[i], *found[i], rebased) for i in order[:ROWS]],
         len(found),
         bool(rebased),
-        _safe(_data(chosen.cases, found, order, rebased) | {"why": dialog.told(chosen.cases, asked, comparison)}),
+        _safe({**_data(chosen.cases, found, order, rebased), "why": dialog.told(chosen.cases, asked, comparison)}),
     )
 
 

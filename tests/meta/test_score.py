@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from numcheck import Case, Fault, KernelSpec, interpreter, patience
+from numcheck.capability import Capability
 from numcheck.laws import LAWS
 from numcheck.laws.law import Law
 from numcheck.mutate import Mutant, mutants
@@ -281,7 +282,10 @@ def test_a_real_ctrl_c_ends_the_run_also_in_the_midst_of_a_kernel() -> None:
 
 
 def test_a_fault_that_cannot_say_where_it_runs_survives_and_ends_no_run() -> None:
-    broken = replace(ENDLESS.spec, capability=lambda device: interrupting(torch.zeros(1)))
+    def capability(device: str) -> Capability:
+        raise KeyboardInterrupt
+
+    broken = replace(ENDLESS.spec, capability=capability)
     score = scorer().score(Suspect(TORCH, fault=replace(ENDLESS, spec=broken)))
     assert score.status == "SURVIVED"
     assert "no law could judge it" in score.why

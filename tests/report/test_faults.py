@@ -170,6 +170,9 @@ def test_what_hung_is_neither_killed_nor_survived(tmp_path: Path) -> None:
     assert found.held
     assert "1 hung, which no law has judged" in found.sentences
     assert "did not end within 60 s" in page(tmp_path, [*MANY, late]).one("section", id="faults").text
+    text = render_markdown(read(tmp_path / "r.jsonl"))
+    assert "## Hung, judged by no law" in text
+    assert "## Survivors" not in text
 
 
 def test_a_declared_fault_that_hangs_is_not_caught_by_the_law_that_it_names() -> None:
