@@ -60,7 +60,7 @@ class Page:
         if self.comparison is None:
             return ""
         reason, *others = self.summary.sentences[-1].split("; ")
-        more = f" ({count(len(others), 'more reason')} below)" if others and not self.comparison.held else ""
+        more = f"; {count(len(others), 'more reason')} below" if others and not self.comparison.held else ""
         return f"{reason[:1].upper()}{reason[1:]}{more or ''.join(f'; {other}' for other in others)}"
 
     def order(self, subject: Subject) -> int:

@@ -35,7 +35,7 @@ Sources = Mapping[Kernel, Mapping[str, Place]]
 
 
 def sources(records: Records) -> Sources:
-    """Kernel -> "forward", "vjp", "must run NAME" -> where it is. Of a kernel declared several times the last counts."""
+    """Kernel -> "forward", "vjp", "must run NAME" -> where it is. Of several declarations the last counts."""
     return {
         Kernel(row["specs"], row["spec"]): {
             name: place for name, text in row.get("sources", {}).items() if (place := _place(text))
