@@ -18,6 +18,8 @@ from numcheck.errors import NumcheckError
 
 # 1, "did not hold", is for the commands to say.
 HELD, MISUSED = 0, 2
+# As a shell says it of what Ctrl-C ended.
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = f"numcheck {options.command}: {error}".splitlines()
         print("\n".join(map(one_line, said)), file=sys.stderr)
         return MISUSED
+    except KeyboardInterrupt:
+        print(f"numcheck {options.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read this has left before all was said, the verdict too: that is not "held".
         _silence()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -63,6 +63,15 @@ class Run:
     order: Order = field(default_factory=Order)
 
 
+# Whether torch records the operators of a call, as its modes for it go.
+Autograd = Literal["off", "on", "inference"]
+_RECORDING: dict[Autograd, Callable[[], AbstractContextManager[object]]] = {
+    "off": torch.no_grad,
+    "on": torch.enable_grad,
+    "inference": torch.inference_mode,
+}
+
+
 @timed("kernel")
 def execute(
     spec: KernelSpec,
@@ -76,6 +85,7 @@ def execute(
     check_overflow: bool = False,
     dirty: int | None = None,
     silent: str = "",
+    autograd: Autograd = "off",
 ) -> Run:
     """Call the spec's forward, then its vjp (see KernelSpec for their keywords), and say what happened.
 
@@ -87,6 +97,7 @@ def execute(
     dirty: fill fresh memory with the leftovers of that number instead of poison. check_overflow: see
     `numcheck.interpreter`.
     silent: a name pattern of interpreted kernels whose launches do nothing, to see what depends on them.
+    autograd: whether torch records operators meanwhile ("on"), does not, or is in inference mode.
 
     The sample's tensors come back as they were, whatever the kernel did to them. Never raises for what a kernel does.
     """
@@ -108,7 +119,7 @@ def execute(
     error, peak, leaked = "", 0, []
     try:
         with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
+            stack.enter_context(_RECORDING[autograd]())
             leaked = stack.enter_context(flags.kept())
             allocated = stack.enter_context(allocator_peak(device))
             stack.enter_context(seen.open())

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from numcheck.record import Records, Row
 
 Kind = Literal["unfinished", "no_end", "bits_differ"]
+# pytest's exit codes of a run that did not come to its end: interrupted, an error of its own, used wrongly.
+BROKEN = (2, 3, 4)
 Key = tuple[str, str, str, Hashable]
 
 
@@ -32,7 +34,7 @@ class Finding:
 
 def findings(records: Records) -> tuple[Finding, ...]:
     """Cases that never finished, workers that never ended, and equal Cases with unequal bits."""
-    return (*_unfinished(records), *_bits_differ(records))
+    return (*_unfinished(records), *_missing(records), *_bits_differ(records))
 
 
 def same(case: Mapping[str, Any]) -> Hashable:
@@ -67,8 +69,28 @@ def _unfinished(records: Records) -> Iterator[Finding]:
             yield Finding(
                 "unfinished", f"started, never judged; {why}", row["specs"], row["spec"], row["law"], row["case"]
             )
+        for code in (row["facts"].get("exit") for row in rows if row["kind"] == "end"):
+            if code in BROKEN:
+                yield Finding("no_end", f"worker {worker} of run {run} was interrupted or broke: pytest's exit {code}")
         if not ended:
             yield Finding("no_end", f"worker {worker} of run {run} has no end row: killed, or still running")
+
+
+def _missing(records: Records) -> Iterator[Finding]:
+    """Rows that a run writes and that are not there: its first one, and how the test of a law ended.
+
+    Of the latter those alone whose run has some: to judge Cases outside of a test leaves none.
+    """
+    first = {row["run"] for row in records.of("run")}
+    for run in dict.fromkeys(row["run"] for row in records.rows if row["run"] not in first):
+        yield Finding("unfinished", f"run {run} has no first row: what stood at its beginning is missing")
+    ended = {(row["run"], row["specs"], row["spec"], row["law"]) for row in records.of("outcome")}
+    tested = {run for run, *_ in ended}
+    judged = dict.fromkeys(
+        (r["run"], r["specs"], r["spec"], r["law"]) for r in records.of("case") if r["run"] in tested
+    )
+    for run, specs, spec, law in (key for key in judged if key not in ended):
+        yield Finding("unfinished", f"its test in run {run} judged Cases and left no outcome", specs, spec, law)
 
 
 def _bits_differ(records: Records) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from numcheck.errors import InvalidSpec, NumcheckError
+from numcheck.patience import Interrupted, uninterrupted
 from numcheck.spec import Fault, KernelSpec
 
 T = TypeVar("T")
@@ -131,11 +132,14 @@ def _is_path(place: str) -> bool:
 
 def _module(place: str) -> ModuleType:
     try:
-        return _from_path(Path(place).resolve()) if _is_path(place) else _from_name(place)
+        with uninterrupted():
+            return _from_path(Path(place).resolve()) if _is_path(place) else _from_name(place)
     except NumcheckError:
         raise
     except KeyboardInterrupt:
         raise
+    except Interrupted as error:
+        raise InvalidSpec(f"{place}: importing it raised {error}") from error
     # Also sys.exit() and the outcomes of a test runner: a spec file that skips itself has no kernel to judge.
     except BaseException as error:
         raise InvalidSpec(f"{place}: importing it raised {type(error).__name__}: {error}") from error

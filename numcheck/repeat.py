@@ -21,6 +21,7 @@ from numcheck.execute import Run, execute
 from numcheck.interpreter.pins import pinned
 from numcheck.order import Order
 from numcheck.sample import Sample
+from numcheck.snapshot import reused
 from numcheck.spec import KernelSpec
 from numcheck.ulp import digest
 from numcheck.verdict import ONE_ORDER, Rung
@@ -91,6 +92,9 @@ def climb(name: str, subject: Subject, repeats: Repeats, enough: Enough = _never
         if run.error:
             return Step(_rung(name, runs, seen, flips, note), differences, f"{under}: {run.error}")
         runs += 1
+        kept = reused(run.outputs, subject.first.outputs)
+        if kept:
+            return Step(_rung(name, runs, seen, flips, note), differences, f"{under}: {'; '.join(kept)}")
         for output, found in _flipped(subject, run, under):
             flips[output] += 1
             differences.setdefault(output, found)

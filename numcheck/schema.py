@@ -19,7 +19,7 @@ PHASES = ("regression", "grid", "draw", "shrink", "replay")
 STATUSES = tuple(status.name for status in Status)
 # How a broken kernel was made, and how it fared.
 MADE = ("declared", "mutant")
-SCORES = ("KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE")
+SCORES = ("KILLED", "SURVIVED", "HUNG", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE")
 
 Shape = dict[str, Any]
 Check = Callable[[Any], str]

@@ -7,14 +7,11 @@ ends a suspect; Cases that killed others of its function come first. Every Case 
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from numcheck.capability import Capability, Unavailable
 from numcheck.case import Case
@@ -25,26 +22,25 @@ from numcheck.laws import LAWS
 from numcheck.laws.law import Law
 from numcheck.laws.measured import saved_alone
 from numcheck.mutate import REACHED, Mutant, Place, built, functions
+from numcheck.patience import PATIENCE, Interrupted, OutOfTime, limited, patience, uninterrupted
 from numcheck.profile import Profile
 from numcheck.sample import sample
 from numcheck.shrink import judged
 from numcheck.spec import KernelSpec
-from numcheck.suspect import Score, Suspect
+from numcheck.suspect import Score, Suspect, hung
 from numcheck.trials import DRAWN, LARGEST, Trial, affordable, ordered, reminders, trials
 from numcheck.usual import Usual
 from numcheck.verdict import OutputVerdict, Status, Verdict
 
 # Killing Cases of a function that go before all others: more would cost a survivor little and a kill much.
 FRONT = 6
-# Seconds for one Case of one law; the longest honest one takes two. A mutant that never ends is caught by this.
-PATIENCE = 60.0
+LOADING = "the loading of its source"
 
 Key = tuple[str, Case]
 At = Callable[[str, Case], None]
-
-
-class OutOfTime(BaseException):
-    """One Case took longer than PATIENCE; no Exception, so that no kernel and no law takes it for its own."""
+Limit = Callable[[float, str], None]
+# What a suspect hung at, how many seconds it had, and the Case where it was one.
+Hang = tuple[str, float, Case | None]
 
 
 def nothing(*said: object) -> None:
@@ -60,16 +56,21 @@ class Scorer:
     """Scores suspects one after another, and remembers what the honest specs did and which Cases killed.
 
     every: ask every law, so that the matrix is whole; else the first kill ends a suspect. at(law, case) is told before
-    each Case of a suspect, for whoever outlives this process. known(spec): all kernels that may share functions with
-    one, itself among them; None where nobody can say. A mutant in a branch that none of them builds has survived.
+    each Case of a suspect, for whoever outlives this process; limit(seconds, doing) how long what comes next may take,
+    and 0.0 when it has ended. torn: a suspect was cut off here in the midst of anything. known(spec): all kernels that
+    may share functions with one, itself among them; None where nobody can say. A mutant in a branch that none of them
+    builds has survived.
     """
 
     profile: Profile
     every: bool = False
     largest: int = LARGEST
     at: At = nothing
+    limit: Limit = nothing
+    torn: bool = False
     known: Callable[[KernelSpec], Sequence[KernelSpec] | None] = unasked
     held: dict[tuple[int, str, Case], Verdict] = field(default_factory=dict)
+    took: dict[tuple[int, str, Case], float] = field(default_factory=dict)
     specs: dict[int, KernelSpec] = field(default_factory=dict)
     killers: dict[str, Counter[Key]] = field(default_factory=dict)
     lists: dict[tuple[int, str], tuple[Trial, ...]] = field(default_factory=dict)
@@ -83,26 +84,48 @@ class Scorer:
 
     def score(self, suspect: Suspect) -> Score:
         """How `suspect` fares. Never raises for what its source or its kernels do."""
-        start = time.perf_counter()
+        start = self._clock()
         if suspect.honest is None:
             why = "it names no honest spec, and a kill counts only where that passes; give Fault(..., honest=SPEC)"
             return Score(suspect, "SURVIVED", why=why)
         # A declared fault may need more than its honest spec does: streams and graphs are a GPU's.
         for spec in (suspect.honest, *([suspect.fault.spec] if suspect.fault is not None else [])):
-            found = self._here(spec)
+            try:
+                with uninterrupted():
+                    found = self._here(spec)
+            except (InvalidSpec, Interrupted) as error:
+                return Score(suspect, "SURVIVED", why=f"no law could judge it: {error}")
             if isinstance(found, Unavailable):
                 return Score(suspect, "UNAVAILABLE", why=found.reason)
         if suspect.mutant is not None and not self._built_in(suspect.mutant, suspect.honest):
-            return replace(self._unbuilt(suspect, suspect.mutant, suspect.honest), seconds=time.perf_counter() - start)
+            return replace(self._unbuilt(suspect, suspect.mutant, suspect.honest), seconds=self._clock() - start)
         with ExitStack() as stack:
             try:
-                broken = stack.enter_context(suspect.broken())
+                with self.within(PATIENCE, LOADING):
+                    broken = stack.enter_context(suspect.broken())
+            except OutOfTime:
+                return hung(suspect, LOADING, PATIENCE)
             except RAISED as error:
                 why = f"its source does not load: {type(error).__name__}: {error}"
-                return Score(suspect, "STILLBORN", why=why, seconds=time.perf_counter() - start)
+                return Score(suspect, "STILLBORN", why=why, seconds=self._clock() - start)
             run = _Run(self, suspect, suspect.honest, broken)
             scored = run.result()
-            return replace(scored, usual=self._usual(suspect.honest, broken), seconds=time.perf_counter() - start)
+            # What has hung once would hang there too.
+            usual = None if run.hang else self._usual(suspect.honest, broken)
+            return replace(scored, usual=usual, seconds=self._clock() - start)
+
+    @contextmanager
+    def within(self, seconds: float, doing: str) -> Iterator[None]:
+        """Inside, a suspect's code has so many seconds: raises OutOfTime then, and Interrupted for a feigned Ctrl-C."""
+        self.limit(seconds, doing)
+        try:
+            with uninterrupted(), limited(seconds):
+                yield
+        except OutOfTime:
+            self.torn = True
+            raise
+        finally:
+            self.limit(0.0, "")
 
     def trials(self, honest: KernelSpec, law: str = "") -> tuple[Trial, ...]:
         """What a suspect is put to: everything of the law that a declared fault names; else small Cases of all laws."""
@@ -119,8 +142,14 @@ class Scorer:
         """What the law says of the honest spec on this Case; judged once a run."""
         key = (id(spec), *trial.key)
         if key not in self.held:
+            start = time.perf_counter()
             self.held[key] = judged(trial.law, spec, trial.case, self.profile)
+            self.took[key] = time.perf_counter() - start
         return self.held[key]
+
+    def seconds(self, spec: KernelSpec, trial: Trial) -> float:
+        """What the honest spec took for this Case; 0.0 where it has not been judged."""
+        return self.took.get((id(spec), *trial.key), 0.0)
 
     def _unbuilt(self, suspect: Suspect, mutant: Mutant, honest: KernelSpec) -> Score:
         """ABSENT where another kernel's Cases build it, which is then judged under that one; else it has survived."""
@@ -136,6 +165,10 @@ class Scorer:
         reason = suspect.reason
         proven = reason is not None and reason.proves
         return Score(suspect, "EQUIVALENT" if proven else "SURVIVED", why=f"{why}, and no other kernel's either")
+
+    def _clock(self) -> float:
+        """Seconds of this process's own work, whoever else has the cores; on a GPU, which works beside it, of any."""
+        return time.process_time() if self.profile.device == "cpu" else time.perf_counter()
 
     def _here(self, spec: KernelSpec) -> Capability:
         return spec.available(self.profile.device)
@@ -183,9 +216,9 @@ class Scorer:
         if usual is None:
             return None
         try:
-            with limited(PATIENCE):
+            with self.within(PATIENCE, "the usual test"):
                 return usual.catches(broken)
-        except OutOfTime:
+        except (OutOfTime, Interrupted):
             return True
 
 
@@ -201,15 +234,16 @@ class _Run:
     kills: dict[str, tuple[Case | None, Verdict]] = field(default_factory=dict)
     doubted: int = 0
     changed: bool = False
+    hang: Hang | None = None
 
     def result(self) -> Score:
         """Judge trial after trial, then what the laws say of all Cases together."""
         for trial in self._order():
             if trial.law.name not in self.kills:
                 self._try(trial)
-            if self.kills and not self.scorer.every:
+            if self.hang or (self.kills and not self.scorer.every):
                 break
-        if not self.kills or self.scorer.every:
+        if not self.hang and (not self.kills or self.scorer.every):
             self._pool()
         return self._scored()
 
@@ -234,6 +268,8 @@ class _Run:
             return
         self.scorer.at(trial.law.name, trial.case)
         verdict = self._judged(trial)
+        if verdict is None:
+            return
         self.changed |= not verdict.held or dict(verdict.hashes) != dict(before.hashes)
         if verdict.held:
             self.judged.setdefault(trial.law.name, []).append((trial.case, verdict, before))
@@ -241,31 +277,55 @@ class _Run:
         self.kills[trial.law.name] = (trial.case, verdict)
         self.scorer.killers[self.suspect.unit][trial.key] += 1
 
-    def _judged(self, trial: Trial) -> Verdict:
+    def _judged(self, trial: Trial) -> Verdict | None:
+        """What the law says; None where the Case did not end, which is then `hang`."""
+        took = self.scorer.seconds(self.honest, trial)
+        seconds, doing = patience(took), f"{trial.law.name} on its Case, for which the honest spec took {took:.2g} s,"
         try:
-            with limited(PATIENCE):
+            with self.scorer.within(seconds, doing):
                 return judged(trial.law, self.broken, trial.case, self.scorer.profile)
         except OutOfTime:
-            why = f"did not end within {PATIENCE:g} s"
-            outputs = dict.fromkeys(self.broken.judged, OutputVerdict(Status.ERROR, why))
-            return Verdict(self.broken.name, trial.law.name, "the kernel comes to an end", outputs)
+            self.hang = (doing, seconds, trial.case)
+            return None
+        except Interrupted as error:
+            outputs = dict.fromkeys(self.broken.judged, OutputVerdict(Status.ERROR, f"raised {error}"))
+            return Verdict(self.broken.name, trial.law.name, "the kernel raises nothing", outputs)
 
     def _pool(self) -> None:
         for law in LAWS:
             rows = self.judged.get(law.name, [])
             if not rows or law.name in self.kills:
                 continue
-            pooled = _pooled(law, self.broken, [(case, after) for case, after, _ in rows])
+            pooled = self._pooled(law, rows)
+            if self.hang:
+                return
             if pooled is None or pooled.held:
                 continue
             before = _pooled(law, self.honest, [(case, honest) for case, _, honest in rows])
             if before is None or before.held:
                 self.kills[law.name] = (None, pooled)
 
+    def _pooled(self, law: Law, rows: Sequence[tuple[Case, Verdict, Verdict]]) -> Verdict | None:
+        took = sum(self.scorer.took.get((id(self.honest), law.name, case), 0.0) for case, _, _ in rows)
+        seconds, doing = patience(took), f"what {law.name} says of all Cases together"
+        try:
+            with self.scorer.within(seconds, doing):
+                return _pooled(law, self.broken, [(case, after) for case, after, _ in rows])
+        except OutOfTime:
+            self.hang = (doing, seconds, None)
+            return None
+        except Interrupted as error:
+            outputs = dict.fromkeys(self.broken.judged, OutputVerdict(Status.ERROR, f"raised {error}"))
+            return Verdict(self.broken.name, law.name, "the law pools its Cases", outputs, pooled=True)
+
     def _scored(self) -> Score:
         tried = {name: len(rows) for name, rows in self.judged.items()}
         asked = {trial.law.name for trial in self.trials}
         laws = {name: name in self.kills for name in sorted(asked) if name in self.kills or self._to_the_end(name)}
+        if self.hang and not self.kills:
+            doing, seconds, case = self.hang
+            found = hung(self.suspect, doing, seconds, case)
+            return replace(found, tried=tried, laws=laws, changed=self.changed)
         base = Score(self.suspect, "SURVIVED", tried=tried, laws=laws, changed=self.changed, why=self._held())
         reason = self.suspect.reason
         if not self.kills:
@@ -289,7 +349,7 @@ class _Run:
         return named if named in self.kills else next(iter(self.kills))
 
     def _to_the_end(self, law: str) -> bool:
-        return self.scorer.every or not self.kills
+        return not self.hang and (self.scorer.every or not self.kills)
 
     def _held(self) -> str:
         doubt = f"; on {self.doubted} more the honest spec fails too, which counts for nothing" if self.doubted else ""
@@ -321,22 +381,3 @@ def _said(verdict: Verdict) -> str:
 
 def _raised(verdict: Verdict) -> bool:
     return verdict.status is Status.ERROR and verdict.law != "evidence"
-
-
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime inside once the time is up; in a thread, or without alarms, there is no limit."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def ring(number: int, frame: Any) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)

@@ -93,5 +93,15 @@ def aliases(outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> list
     return found
 
 
+def reused(outputs: Mapping[str, Tensor], earlier: Mapping[str, Tensor]) -> list[str]:
+    """Outputs in memory that an earlier call returned, one sentence each: the caller's first result is gone then."""
+    return [
+        f"output {name} comes in the memory of output {other} of an earlier call, whose result is overwritten"
+        for name, output in outputs.items()
+        for other, before in earlier.items()
+        if output.numel() and before.numel() and _same_storage(output, before)
+    ]
+
+
 def _same_storage(a: Tensor, b: Tensor) -> bool:
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from numcheck.capability import Device, Unavailable
@@ -12,14 +13,15 @@ from numcheck.case import Case
 from numcheck.errors import InvalidSpec
 from numcheck.mutate import Mutant, built
 from numcheck.mutate import mutants as mutants_of
-from numcheck.reasons import Reason, reasons
+from numcheck.reasons import NAME, Reason, reasons
 from numcheck.spec import Fault, KernelSpec
 
-# KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a written
-# reason says why none can. REFUTED: a written reason that a Case contradicts. STILLBORN: its source does not load.
-# ABSENT: it stands in a branch for which this spec's kernels are never built, on any Case; another spec's are, under
-# which it is judged. In a branch that no kernel builds it has SURVIVED.
-Status = Literal["KILLED", "SURVIVED", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE"]
+# KILLED: a law caught it on a Case where the honest spec holds. SURVIVED: none did. EQUIVALENT: none did, and a
+# written reason says why none can. HUNG: it did not end where the honest spec did; the run has caught that, and no law
+# has judged, so that it is neither killed nor survived. REFUTED: a written reason that a Case contradicts. STILLBORN:
+# its source does not load. ABSENT: it stands in a branch for which this spec's kernels are never built, on any Case;
+# another spec's are, under which it is judged. In a branch that no kernel builds it has SURVIVED.
+Status = Literal["KILLED", "SURVIVED", "HUNG", "EQUIVALENT", "REFUTED", "STILLBORN", "ABSENT", "UNAVAILABLE"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,15 @@ class Score:
         return row
 
 
+def hung(suspect: Suspect, doing: str, seconds: float, case: Case | None = None) -> Score:
+    """The Score of what did not end: `doing` says what it was at, `seconds` how long that may take."""
+    why = f"hung: {doing} did not end within {seconds:.3g} s"
+    if suspect.reason is None:
+        return Score(suspect, "HUNG", case=case, why=why, seconds=seconds)
+    said = f"the reason says that it survives ({suspect.reason.claim}), but it {why}"
+    return Score(suspect, "REFUTED", case=case, why=said, seconds=seconds)
+
+
 def suspects(
     specs: Sequence[KernelSpec],
     faults: Sequence[Fault] = (),
@@ -149,11 +160,19 @@ def suspects(
     # What only a device shows is no excuse on one.
     excuses = [reason for reason in known if device == "cpu" or reason.claim != "device"]
     made = [replace(s, reason=next((r for r in excuses if r.concerns(s.id, s.spec)), None)) for s in made]
-    notes += _stale(known, made)
+    notes += [*_stale(known, made), *_unexplained(known, made)]
     units = {suspect.unit: place for place, suspect in reversed(list(enumerate(made)))}
     ids = {suspect.id: place for place, suspect in reversed(list(enumerate(made)))}
     made.sort(key=lambda s: (units[s.unit], ids[s.id]))
     return tuple(s for s in (*found, *made) if keyword in s.id or keyword in s.spec), tuple(notes)
+
+
+def _unexplained(known: Sequence[Reason], made: Sequence[Suspect]) -> list[str]:
+    """One sentence where no reasons lie beside any of the sources: a copied kernel has left them behind."""
+    folders = sorted({str(Path(s.mutant.file).parent) for s in made if s.mutant is not None})
+    if known or not folders:
+        return []
+    return [f"no {NAME} lies beside the source in {', '.join(folders)}: no survivor has a written reason"]
 
 
 def _stale(known: Sequence[Reason], made: Sequence[Suspect]) -> list[str]:

@@ -13,18 +13,18 @@ Kind = Literal["records", "report", "baseline"]
 
 # How files of each kind begin; of a page the first lines say which program made it.
 START = {
-    "records": re.compile(rb'\s*\{"schema":'),
+    "records": re.compile(rb'\s*\{"schema":\d+,"kind":"'),
     "baseline": re.compile(rb'\s*\{\s*"format"\s*:\s*"numcheck baseline"'),
     "report": re.compile(
-        rb'\s*<!doctype html>.*?<meta name="generator" content="numcheck">'
-        rb"|\s*#+ (?:Held|Did not hold|Did not finish|Nothing was (?:judged|proven)|Fixed what failed at )",
-        re.DOTALL | re.IGNORECASE,
+        rb'\s*<!doctype html>.*?<meta name="generator" content="numcheck">', re.DOTALL | re.IGNORECASE
     ),
 }
+# What a report in Markdown ends with, and nobody else's notes do.
+MARK = "<!-- numcheck report -->\n"
 # Bytes of which every kind is known.
 ENOUGH = 4096
 # The row that a writer that was killed in its first one has left.
-FIRST_ROW = b'{"schema":'
+FIRST_ROW = b'{"schema":1,"kind":"'
 
 
 def spare_others(path: str | os.PathLike[str], kind: Kind) -> None:
@@ -38,9 +38,12 @@ def spare_others(path: str | os.PathLike[str], kind: Kind) -> None:
             return
         with path.open("rb") as file:
             start = file.read(ENOUGH)
+            file.seek(max(0, path.stat().st_size - len(MARK)))
+            end = file.read()
     except OSError as error:
         raise BadRecords(f"{path}: {error.strerror or error}; name another file") from None
-    if start.strip() and not START[kind].match(start) and not (kind == "records" and FIRST_ROW.startswith(start)):
+    ours = START[kind].match(start) or (kind == "report" and end == MARK.encode())
+    if start.strip() and not ours and not (kind == "records" and FIRST_ROW.startswith(start)):
         raise BadRecords(
             f"{path} is no {_NAMES[kind]} that numcheck wrote, and would be lost; name another file, or move it away"
         )

@@ -32,6 +32,8 @@ class Status(IntEnum):
         return self in (Status.PASS, Status.ORDER_DEPENDENT)
 
 
+# After which the claim of a bitwise verdict says what its Case promises: "out fixed, d_x any".
+ORDER = "; order: "
 # Why the rung of other orders has no runs where there is nothing to vary: no reader takes it for one that was left out.
 ONE_ORDER = "one program and no shared address: there is one order"
 

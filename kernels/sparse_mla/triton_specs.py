@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,7 @@ def _specs() -> tuple[KernelSpec, ...]:
     except ImportError as error:
         return tuple(_without_triton(name, error) for name in _CLAIMS)
 
+    @functools.wraps(fixed_point.vjp)
     def judged(**given: Any) -> dict[str, Any]:
         return fixed_point.vjp(**given, finer=FINER * (given["q"].shape[1] % 2))
 

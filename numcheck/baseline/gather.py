@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from numcheck.baseline.draws import traits
 from numcheck.baseline.known import Baseline, Certified, Figure, GateKey, Known, Seen, Subject
 from numcheck.case import Case
 from numcheck.cycles import left_alone
@@ -13,13 +14,13 @@ from numcheck.finding import Finding, findings
 from numcheck.profile import STOPPED
 from numcheck.record import Records
 from numcheck.selection import Judged, Kernel, Place, Selection, select
-from numcheck.verdict import ONE_ORDER, Status, together, worst
+from numcheck.verdict import ONE_ORDER, ORDER, Status, together, worst
 
+# What a row says of a test that failed: a verdict, a fault that no law caught, a certificate.
+FAILED = {*(status.name for status in Status if not status.held), "SURVIVED", "REFUTED", "HUNG"}
 BROKEN = tuple(status.name for status in Status if not status.held)
 # Longest reason kept of a failure: an error quotes what it was given, which may be of any length.
 LONGEST = 400
-# What of a Case is counted over those drawn: of each it matters that the draws still come to every value.
-DRAWN = ("dtype", "regime", "layout")
 
 
 @left_alone()
@@ -51,8 +52,20 @@ def of(records: Records, chosen: Selection | None = None, found: Sequence[Findin
         unfinished=tuple(unfinished),
         torn=tuple(_told(f) for f in found if f.kind == "bits_differ"),
         profiles=_profiles(chosen),
+        remarks=tuple(_remarks(records)),
         certificates={row["oracle"]: _certified(row) for row in records.of("certificate")},
     )
+
+
+def _remarks(records: Records) -> Iterator[str]:
+    """Runs that pytest says failed, though no row of theirs does."""
+    failed = {row["run"] for row in records.rows if row.get("status") in FAILED}
+    for row in records.of("end"):
+        if row["facts"].get("exit") == 1 and row["run"] not in failed:
+            yield (
+                f"run {row['run']} ended with exit code 1, though no row of it fails: a test failed that leaves none, "
+                "or the row is gone"
+            )
 
 
 def _profiles(chosen: Selection) -> tuple[str, ...]:
@@ -110,6 +123,8 @@ class _Gathering:
         _nearest(seen["gates"], law, row.get("gates", []))
         if row["rungs"]:
             seen["rungs"][law] = _climbed(row["rungs"])
+        if ORDER in row["claim"]:
+            seen["order"] = row["claim"].rpartition(ORDER)[2]
         if row["phase"] == "draw":
             self._count(law, case)
         if "kernel" in row.get("seconds", {}):
@@ -156,10 +171,10 @@ class _Gathering:
 
     def _count(self, law: str, case: Case) -> None:
         """A Case that was drawn twice counts twice: what matters is how often the draws come to a value."""
-        by = self.drawn.setdefault(law, {what: {} for what in DRAWN})
-        for what in DRAWN:
-            value = getattr(case, what)
-            by[what][value] = by[what].get(value, 0) + 1
+        by = self.drawn.setdefault(law, {})
+        for what, value in traits(case):
+            values = by.setdefault(what, {})
+            values[value] = values.get(value, 0) + 1
 
     def _status(self, law: str, outputs: Mapping[str, Any]) -> None:
         known = self.statuses[law]

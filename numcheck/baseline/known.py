@@ -40,7 +40,8 @@ class Seen:
     give a Case values of their own, so each compares with itself). gates: the Gate nearest to its limit, for each law,
     output and kind. phase: grid, regression or draw. rungs: law -> rung of the repeat ladder -> its runs, 0 where there
     was nothing to vary, none where it was not climbed; None where the file was written before rungs were kept. why:
-    law -> output that did not hold -> in a line why, and its worst element.
+    law -> output that did not hold -> in a line why, and its worst element. order: what the Contract promises of each
+    output's order in this Case, "out fixed, d_x any", or "" where nothing judged it.
     """
 
     case: Case
@@ -54,6 +55,7 @@ class Seen:
     formula_bytes: int | None = None
     rungs: Mapping[str, Mapping[str, int]] | None = None
     why: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    order: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Baseline:
 
     unfinished: what was started and never judged, and files that could not be read. torn: Cases of which the run
     itself holds two hashes, so that neither can stand for it. profiles: how hard the runs looked. certificates: by
-    oracle; None where the file was written before they were kept.
+    oracle; None where the file was written before they were kept. remarks: what else a reader of the run has to know.
     """
 
     kernels: Mapping[str, Known]
@@ -134,3 +136,4 @@ class Baseline:
     torn: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     certificates: Mapping[str, Certified] | None = None
+    remarks: tuple[str, ...] = ()

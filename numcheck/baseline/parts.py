@@ -89,6 +89,7 @@ def _less(seen: Seen, laws: Collection[str], hashes: bool) -> Seen:
         *bytes_of,
         _but(seen.rungs, laws) if seen.rungs is not None else None,
         _but(seen.why, laws),
+        "" if "bitwise" in laws else seen.order,
     )
 
 
@@ -107,4 +108,5 @@ def _both(one: Seen, other: Seen) -> Seen:
         measured.formula_bytes,
         None if one.rungs is other.rungs is None else {**(one.rungs or {}), **(other.rungs or {})},
         {**one.why, **other.why},
+        other.order or one.order,
     )

@@ -89,6 +89,7 @@ def _seen_json(seen: Seen) -> dict[str, Any]:
         "seconds": {law: _short(s) for law, s in seen.seconds.items()},
         "bytes": [seen.measured_bytes, seen.formula_bytes],
         **({"rungs": {law: dict(by) for law, by in seen.rungs.items()}} if seen.rungs is not None else {}),
+        **({"order": seen.order} if seen.order else {}),
         **({"why": {law: dict(by) for law, by in seen.why.items()}} if seen.why else {}),
     }
 
@@ -114,6 +115,7 @@ def _seen(data: Mapping[str, Any]) -> Seen:
         *_bytes(data["bytes"]),
         None if data.get("rungs") is None else {law: _counts(by, "rungs") for law, by in data["rungs"].items()},
         {law: texts_of(by, "why") for law, by in data.get("why", {}).items()},
+        text_of(data.get("order", ""), "order"),
     )
 
 

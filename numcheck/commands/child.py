@@ -70,3 +70,10 @@ def _bound() -> Callable[[], None] | None:
         libc.prctl(PARENT_DEATH, signal.SIGTERM)
 
     return bind
+
+
+def end_with_parent() -> None:
+    """End this process, which its parent ends by itself, at once where that is gone; and leave Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)

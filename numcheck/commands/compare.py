@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from numcheck.baseline import Baseline, loaded
@@ -36,7 +37,8 @@ def main(options: argparse.Namespace) -> int:
         from numcheck.report import save
 
         save(Path(options.output), records, comparison)
-        print(f"report: {options.output}")
+        # What reads JSON reads all of the output.
+        print(f"report: {options.output}", file=sys.stderr if options.json else sys.stdout)
     return 0 if comparison.held else 1
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import traceback
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from numcheck.commands import common
 from numcheck.errors import InvalidSpec
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from numcheck.suspect import Suspect
 
 Row = dict[str, Any]
+# What a shell expects of a command that Ctrl-C has ended.
+INTERRUPTED = 130
 NAMELESS = (
     "no fault has that in its kernel's name or its id; `numcheck list` names the kernels, `numcheck faults --list` "
     "their faults"
@@ -29,6 +33,19 @@ def main(options: argparse.Namespace) -> int:
     """Score and print; 1 where a declared fault survives, a reason is refuted, or too few mutants of a kernel die."""
     if options.serve:
         return _serve(options)
+    from numcheck.commands import child
+
+    rows: list[Row] = []
+    try:
+        with child.ended():
+            return _main(options, rows)
+    except KeyboardInterrupt:
+        # The workers have ended by now.
+        print(f"\nnumcheck faults: interrupted, with {len(rows)} scored", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _main(options: argparse.Namespace, found: list[Row]) -> int:
     common.writable(options)
     device = common.prepare(options)
     every = common.specs(options)
@@ -38,8 +55,11 @@ def main(options: argparse.Namespace) -> int:
         raise InvalidSpec(f"there is nothing to score: {'; '.join(notes) or NAMELESS}")
     if options.list:
         return _listed(suspects, options.json)
-    with common.progress(_rows(options, every, suspects, device), len(suspects), "faults") as rows:
-        found = _kept(options, rows, device)
+    with (
+        closing(_rows(options, suspects, device)) as scored,
+        common.progress(_told(scored, len(suspects)), len(suspects), "faults") as rows,
+    ):
+        _keep(options, rows, device, found)
     from numcheck.report.faults import board
 
     shown = board(found)
@@ -73,17 +93,21 @@ def _scorer(options: argparse.Namespace, every: Sequence[KernelSpec], device: De
     return Scorer(effort, options.all_laws, options.largest or LARGEST, known=lambda spec: every)
 
 
-def _rows(
-    options: argparse.Namespace, every: Sequence[KernelSpec], suspects: Sequence[Suspect], device: Device
-) -> Iterator[Row]:
-    from numcheck.crew import score_apart, score_here
+def _rows(options: argparse.Namespace, suspects: Sequence[Suspect], device: Device) -> Generator[Row, None, None]:
+    from numcheck.crew import score_apart
 
     workers = options.workers or (1 if device == "cuda" else os.cpu_count() or 1)
-    # A mutant may leave a device in error, which only the end of its process mends.
-    if workers == 1 and device == "cpu":
-        yield from score_here(suspects, _scorer(options, every, device))
-    else:
-        yield from score_apart(suspects, _command(options, device), workers)
+    # A single one too: a fault may end its process, never end, or leave a device in error.
+    return score_apart(suspects, _command(options, device), workers)
+
+
+def _told(rows: Iterable[Row], total: int) -> Iterator[Row]:
+    """The rows, each with a line on standard error as it comes, where no terminal shows a progress bar."""
+    for number, row in enumerate(rows, 1):
+        if not sys.stderr.isatty():
+            fared = f"{row['status']} {row['law']}".strip()
+            print(f"{number}/{total}  {fared}  {row['spec']}  {row['fault']}", file=sys.stderr, flush=True)
+        yield row
 
 
 def _command(options: argparse.Namespace, device: Device) -> list[str]:
@@ -97,16 +121,28 @@ def _command(options: argparse.Namespace, device: Device) -> list[str]:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from numcheck.commands import child
     from numcheck.crew import serve
 
+    child.end_with_parent()
     # Kernels may print; only this end of the pipe may be read as an answer.
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     device = common.prepare(options)
     every = common.specs(options)
     suspects, _ = _suspects(options, every, device)
-    serve(suspects, _scorer(options, every, device), sys.stdin, told, lambda: _alive(device))
-    return 0
+    try:
+        serve(suspects, _scorer(options, every, device), sys.stdin, told, lambda: _alive(device))
+    except BaseException:
+        traceback.print_exc()
+        _leave(1)
+    _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process as it is: Python would wait for the threads that a kernel may have started and never ended."""
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _alive(device: Device) -> bool:
@@ -121,17 +157,18 @@ def _alive(device: Device) -> bool:
     return True
 
 
-def _kept(options: argparse.Namespace, rows: Iterable[Row], device: Device) -> list[Row]:
-    """The rows, written to the records as they come and made into a report at the end, where these are asked for."""
+def _keep(options: argparse.Namespace, rows: Iterable[Row], device: Device, found: list[Row]) -> None:
+    """Add the rows to `found`, and to the records, as they come; make a report at the end, if asked for."""
     if not options.records and not options.report:
-        return list(rows)
+        found.extend(rows)
+        return
     from pathlib import Path
 
     from numcheck.environment import environment
     from numcheck.record import Writer, new_run, read
 
     path = Path(options.records or Path(options.report).with_suffix(".jsonl"))
-    run, found = new_run(), []
+    run = new_run()
     with Writer(path, run, profile=options.profile, device=device, command="faults") as writer:
         writer.environment(environment(device, variables=dict(os.environ)))
         for row in rows:
@@ -141,7 +178,6 @@ def _kept(options: argparse.Namespace, rows: Iterable[Row], device: Device) -> l
         from numcheck.report import save
 
         save(Path(options.report), read(path).of_runs(run))
-    return found
 
 
 def _listed(suspects: Sequence[Suspect], as_json: bool) -> int:
@@ -165,6 +201,7 @@ def _figures(shown: Faults) -> Mapping[str, Any]:
             "raised": line.raised,
             "explained": line.statuses["EQUIVALENT"],
             "survivors": line.alive,
+            "hung": line.hung,
             "judged_elsewhere": line.elsewhere,
             "allclose": {"caught": line.caught, "of": line.compared},
             "by_law": dict(line.killed),
@@ -194,6 +231,7 @@ def _text(shown: Faults, notes: Sequence[str]) -> Iterator[str]:
         ("survivors", shown.survivors),
         ("survivors whose written reason says what finding them would take", shown.reasoned),
         ("refuted reasons", shown.refuted),
+        ("hung where the honest kernel ended, so that no law has judged them", shown.hung),
     ):
         if marks:
             yield ""

@@ -13,7 +13,7 @@ from numcheck.compare import answers
 from numcheck.compare.claims import claims
 from numcheck.compare.conclusion import conclude
 from numcheck.compare.kernel import kernel
-from numcheck.compare.kinds import Answer, Bits, Claim, Compared, Comparison, Conclusion, Moved, Ratio
+from numcheck.compare.kinds import Answer, Bits, Claim, Compared, Comparison, Conclusion, Drawing, Moved, Ratio
 from numcheck.compare.power import certificates
 from numcheck.compare.told import Told, told
 from numcheck.cycles import left_alone
@@ -44,11 +44,12 @@ def compare(base: Baseline, head: Baseline, at: str = "") -> Comparison:
     head = placed(base, head)
     shared = [key for key in base.kernels if key in head.kernels]
     repeats = bool(at) or all(profile in REPEATING for profile in (*base.profiles, *head.profiles))
+    drawing = Drawing(set(base.profiles) == set(head.profiles), repeats)
     oracles = {base.kernels[key].oracle for key in shared if head.kernels[key].cases}
     found = Comparison(
         base,
         head,
-        tuple(kernel(base.kernels[key], head.kernels[key], repeats) for key in shared),
+        tuple(kernel(base.kernels[key], head.kernels[key], drawing) for key in shared),
         added=tuple(k.subject for key, k in head.kernels.items() if key not in base.kernels),
         gone=tuple(k.subject for key, k in base.kernels.items() if key not in head.kernels),
         certificates=tuple(certificates(base.certificates, head.certificates, oracles)),

@@ -163,5 +163,6 @@ def not_run(found: Comparison) -> Answer:
     if all(profiles) and profiles[0] != profiles[1]:
         said.append(f"as much on both sides: the base ran in profile {profiles[0]}, the head in {profiles[1]}")
     said += head.unfinished
+    said += head.remarks
     said += [f"on the base's side: {line}" for line in base.unfinished]
     return Answer("What was not run?", "something" if said else "nothing", tuple(said))

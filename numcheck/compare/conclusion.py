@@ -23,7 +23,7 @@ def conclude(found: Comparison) -> Conclusion:
     if not found.judged:
         return _not(f"nothing was compared, since no Case was judged on both sides; {_first_step(found.head)}")
     if found.head.unfinished:
-        return _not(CUT_OFF)
+        return _not(f"{CUT_OFF}: {found.head.unfinished[0]}{_more(len(found.head.unfinished) - 1)}")
     reasons = [*_reasons(found), *(_unrepaired(found) if found.at else _changed(found))]
     if reasons:
         return _not("; ".join(reasons))
@@ -89,6 +89,7 @@ def _repaired(found: Comparison) -> Conclusion:
     laws = ", ".join(f"{name} under {law}" for _, name, law in fixed[:SHOWN]) + _more(len(fixed) - SHOWN)
     bits = "; its bits changed, as a repair may" if any(k.changed for k in found.kernels) else ""
     said = f"fixed: {laws} failed at {found.at} and holds here, and nothing fell{bits}"
+    said += "".join(f"; {remark}" for remark in found.head.remarks)
     return Conclusion(True, f"Fixed what failed at {found.at}", said)
 
 
@@ -99,6 +100,7 @@ SHOWN = 3
 def _kept(found: Comparison) -> Conclusion:
     failed = sum(len(k.failing) for k in found.kernels)
     still = f"; {count(failed, 'claim')} did not hold on either side" if failed else ""
+    still += "".join(f"; {remark}" for remark in found.head.remarks)
     if found.answers[0].word == "unknown":
         return Conclusion(True, "Held but for bits", f"held but for bits: bits not compared{still}")
     return Conclusion(True, "Held", f"held: no bits changed, and nothing fell{still}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from numcheck.baseline import Seen
 from numcheck.compare.kinds import Moved
 from numcheck.contract import ORDER_PROMISES
 
@@ -23,6 +24,21 @@ def contract(then: Mapping[str, str], now: Mapping[str, str], ran: bool = True) 
         old, new = then.get(what, NONE), now.get(what, NONE)
         if old != new:
             yield Moved(what, *_moved(what, old, new), loss=_promises_less(what, old, new))
+
+
+def orders(pairs: Iterable[tuple[Seen, Seen]], told: Collection[str]) -> Iterator[Moved]:
+    """Outputs whose order is promised otherwise in a Case; of dtypes whose line of the Contract moved that says so.
+
+    A Contract may be a function of the Case, of which its lines give the weakest promise alone.
+    """
+    for then, now in pairs:
+        if not then.order or then.order == now.order or f"order ({now.case.dtype})" in told:
+            continue
+        old, new = promises(then.order), promises(now.order)
+        for output in (name for name in old if new.get(name, "") != old[name]):
+            before, after = old[output], new.get(output, NONE)
+            loss = output not in new or _weaker(f"{output} {before}", f"{output} {after}")
+            yield Moved(f"order of {output}", before, after, now.case, "bitwise", loss)
 
 
 def _moved(what: str, then: str, now: str) -> tuple[str, str]:

@@ -11,9 +11,9 @@ from numcheck.baseline import Figure, GateKey, Known, Seen
 from numcheck.case import Case
 from numcheck.chance import student_limit
 from numcheck.compare import words
-from numcheck.compare.contracts import contract
+from numcheck.compare.contracts import contract, orders
 from numcheck.compare.coverage import failing, lapsed, skip, skips, undrawn, vanished
-from numcheck.compare.kinds import Compared, Moved, Ratio
+from numcheck.compare.kinds import Compared, Drawing, Moved, Ratio
 from numcheck.compare.outputs import outputs
 from numcheck.compare.power import power
 from numcheck.verdict import Status
@@ -37,10 +37,11 @@ FIXED = ("band", "bias", "cap")
 Pairs = Iterable[tuple[Seen, Seen]]
 
 
-def kernel(then: Known, now: Known, repeats: bool = False) -> Compared:
-    """repeats: whether both sides' profiles draw the same Cases in every run."""
+def kernel(then: Known, now: Known, drawing: Drawing) -> Compared:
+    """`now` against `then`."""
     shared = {key: (then.cases[key], seen) for key, seen in now.cases.items() if key in then.cases}
     pairs = tuple(shared.values())
+    lines = tuple(contract(then.declared, now.declared, bool(now.cases)))
     alike = {law for law in then.laws if _judged(then, law) == _judged(now, law)}
     # Where one side judged nothing there is no machine to compare with, and no bits.
     incomparable = _machines(then.machine, now.machine) if then.cases and now.cases else ""
@@ -51,9 +52,9 @@ def kernel(then: Known, now: Known, repeats: bool = False) -> Compared:
         cases=(*_statuses(pairs), *lapsed(pairs, then, now)),
         gates=(*_figures(pairs, then, now, alike), *_ungated(pairs, then, now)),
         limits=tuple(_limits(pairs, then, now, alike)),
-        contract=tuple(contract(then.declared, now.declared, bool(now.cases))),
+        contract=(*lines, *orders(pairs, {line.what for line in lines})),
         memory=tuple(_memory(pairs)),
-        power=tuple(power(pairs, then, now, alike, repeats)),
+        power=tuple(power(pairs, then, now, alike, drawing)),
         skips=tuple(skips(then, now)),
         time=None if incomparable else _time(pairs),
         new=len(now.cases.keys() - then.cases.keys()),

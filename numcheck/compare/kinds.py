@@ -56,6 +56,14 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """How two runs drew. alike: in the same profiles; repeats: the same Cases, as those profiles do in every run."""
+
+    alike: bool = True
+    repeats: bool = False
+
+
+@dataclass(frozen=True)
 class Compared:
     """One kernel on one device. incomparable: why bits and times are not compared, or "". power: what a check could
     have shown then and could not now.

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from numcheck.baseline import Certified, Draws, Figure, GateKey, Known, Seen
+from numcheck.baseline.draws import BY
 from numcheck.case import Case
 from numcheck.compare import words
 from numcheck.compare.coverage import drawn, skip
-from numcheck.compare.kinds import Moved
+from numcheck.compare.kinds import Drawing, Moved
 from numcheck.verdict import Status
 
 # Statuses of a Case that end a rung early, or leave it out: what it would have added was known by then.
@@ -33,13 +34,14 @@ CERTIFIED = ("CERTIFIED", "UNCERTIFIED", "FAILED")
 
 
 def power(
-    pairs: Sequence[tuple[Seen, Seen]], then: Known, now: Known, alike: Collection[str], repeats: bool
+    pairs: Sequence[tuple[Seen, Seen]], then: Known, now: Known, alike: Collection[str], drawing: Drawing
 ) -> Iterator[Moved]:
-    """alike: laws that judged the same Cases on both sides; repeats: whether both profiles draw the same each time."""
+    """alike: laws that judged the same Cases on both sides."""
     yield from _toothless(pairs, then, now, alike)
     yield from _rungs(pairs)
-    yield from _draws(then, now, repeats)
-    if repeats:
+    if drawing.alike:
+        yield from _draws(then, now, drawing.repeats)
+    if drawing.repeats:
         yield from _unrepeated(then, now)
 
 
@@ -92,12 +94,11 @@ def _draws(then: Known, now: Known, repeats: bool) -> Iterator[Moved]:
     if then.drawn is None or now.drawn is None:
         return
     held = [law for law in then.drawn if law in now.drawn and all(_held(known, law) for known in (then, now))]
-    if repeats:
-        for law in held:
-            yield from _missed(f"drawn under {law}", law, then.drawn[law], now.drawn[law], LUCK, FEWEST)
-    else:
-        old, new = (_together(known[law] for law in held) for known in (then.drawn, now.drawn))
-        yield from _missed("drawn", "", old, new, RARE, math.inf)
+    for law in held if repeats else ():
+        before, after = ({"dtype": known[law].get("dtype", {})} for known in (then.drawn, now.drawn))
+        yield from _missed(f"drawn under {law}", law, before, after, LUCK, FEWEST)
+    old, new = (_together(known[law] for law in held) for known in (then.drawn, now.drawn))
+    yield from _missed("drawn", "", old, new, RARE, math.inf)
 
 
 def _unrepeated(then: Known, now: Known) -> Iterator[Moved]:
@@ -127,14 +128,17 @@ def _together(draws: Iterable[Draws]) -> dict[str, Counter[str]]:
 
 
 def _missed(where: str, law: str, then: Draws, now: Draws, limit: float, fewest: float) -> Iterator[Moved]:
+    told: set[str] = set()
     for what in (what for what in then if what in now):
+        name = what.partition(BY)[0]
         total, draws = sum(then[what].values()), sum(now[what].values())
         for value, count in then[what].items():
             seen = now[what].get(value, 0)
             gone = not seen and count >= fewest and 2 * draws >= total
-            if gone or chance_of_so_few(seen, draws, count, total) <= limit:
+            if name not in told and (gone or chance_of_so_few(seen, draws, count, total) <= limit):
                 before, after = (f"{k:,} of {words.count(n, 'Case')}" for k, n in ((count, total), (seen, draws)))
-                yield Moved(f"{what} {value} {where}", before, after, law=law, loss=True)
+                told |= {name} if BY in what else set()
+                yield Moved(f"{name} {value} {where}", before, after, law=law, loss=True)
 
 
 def chance_of_so_few(seen: int, draws: int, count: int, drawn: int) -> float:

@@ -33,11 +33,12 @@ from numcheck.repeat import (
     same_process,
     threads,
 )
+from numcheck.repeat_autograd import autograd_modes
 from numcheck.repeat_cuda import busy_device, graph_replay, late_inputs, moved
 from numcheck.sample import sample
 from numcheck.spec import KernelSpec
 from numcheck.vacuity import Proof, Terms, prove, record
-from numcheck.verdict import OutputVerdict, Status, Verdict, worst
+from numcheck.verdict import ORDER, OutputVerdict, Status, Verdict, worst
 
 NAME = "bitwise"
 # A large Case makes torch split its work over threads, yet takes well under a second a run.
@@ -87,7 +88,7 @@ def judge(spec: KernelSpec, case: Case, profile: Profile) -> Verdict:
 
 def _claim(spec: KernelSpec, case: Case) -> str:
     promises = ", ".join(f"{name} {spec.contract.order_of(name, case)}" for name in spec.judged_for(case))
-    return f"{spec.name} gives the same bits for the same Case; order: {promises}"
+    return f"{spec.name} gives the same bits for the same Case{ORDER}{promises}"
 
 
 def _nothing_ran(spec: KernelSpec, case: Case, run: Run) -> str:
@@ -110,6 +111,7 @@ def _ladder(subject: Subject, profile: Profile, proofs: Mapping[str, Proof]) -> 
     yield same_process(subject, profile.repeats if profile.device == "cuda" else max(1, profile.repeats - dirty))
     yield permuted(subject, _orders(subject, profile, proofs), _enough(subject))
     yield dirty_memory(subject, range(1, 1 + dirty))
+    yield autograd_modes(subject)
     if profile.device == "cuda":
         yield moved(subject, profile.repeats)
         yield busy_device(subject, profile.repeats)

@@ -70,6 +70,9 @@ def _judge(session: Session, suspects: Sequence[Suspect]) -> None:
 
 
 def _alive(score: Score) -> bool:
+    # A mutant that hangs proves nothing of the laws; a declared fault that does is not caught by the law that it names.
+    if score.status == "HUNG":
+        return score.suspect.fault is not None
     return score.status == "REFUTED" or (score.status == "SURVIVED" and score.suspect.reason is None)
 
 

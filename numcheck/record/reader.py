@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ from numcheck.cycles import left_alone
 from numcheck.errors import BadRecords
 from numcheck.record.whole import write_whole
 from numcheck.record.writer import PathLike, Row, line
+
+# How a row begins, whole or torn: other programs have a "schema" of theirs.
+OURS = re.compile(rb'\{"schema":(\d|$)')
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def _file_rows(path: Path, problems: list[Problem]) -> list[Row]:
             torn.append((raw, Problem(path.name, number, wrong)))
         else:
             rows.append(row)
-    if not rows and torn and not torn[0][0].startswith(b'{"schema":'):
+    if not rows and torn and not OURS.match(torn[0][0]):
         raise BadRecords(f"{path}: not a numcheck records file (line {torn[0][1].line} {torn[0][1].text})")
     problems += [problem for _, problem in torn]
     if not rows:

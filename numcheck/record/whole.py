@@ -7,6 +7,9 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+# Of a file's mode: who may read and write it, which a new version leaves as it is.
+PERMISSIONS = 0o777
+
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:
     """Write `path` in one step: killed, or on a full disk, it is what it was. A device or pipe is written to.
@@ -34,6 +37,8 @@ def _whole(path: Path, lines: Iterable[str]) -> None:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            beside.chmod(target.stat().st_mode & PERMISSIONS)
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numcheck.record import Records, write_whole
-from numcheck.target import spare_others
+from numcheck.target import MARK, spare_others
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -69,7 +69,7 @@ def save(output: Path, records: Records, base: Baseline | Comparison | None = No
     """Write the report to `output`: Markdown where that ends in .md, else HTML. Raises BadRecords over another file."""
     spare_others(output, "report")
     text = render_markdown(records, base, brief) if output.suffix == ".md" else render_html(records, base)
-    write_whole(output, [text])
+    write_whole(output, [text, MARK] if output.suffix == ".md" else [text])
 
 
 def _gathered(*names: str) -> str:

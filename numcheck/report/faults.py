@@ -70,6 +70,11 @@ class Line:
         return self.statuses["SURVIVED"] + self.statuses["REFUTED"]
 
     @property
+    def hung(self) -> int:
+        """How many did not end where the honest spec did: the run has caught them, and no law."""
+        return self.statuses["HUNG"]
+
+    @property
     def elsewhere(self) -> int:
         """How many stand in a branch that this kernel never builds, and another does, under which they are judged."""
         return self.statuses["ABSENT"]
@@ -117,7 +122,7 @@ class Faults:
     """The section: the matrix, the score of each kernel, and what survived.
 
     survivors: those without a reason. reasoned: those whose written reason says what finding them would take.
-    explained: those that a written reason proves to be no mistake.
+    explained: those that a written reason proves to be no mistake. hung: those that did not end.
     idle: laws that caught nothing. whole: other laws were asked too where one had caught a fault.
     """
 
@@ -129,6 +134,7 @@ class Faults:
     reasoned: list[Mark]
     explained: list[Mark]
     refuted: list[Mark]
+    hung: list[Mark]
     stillborn: list[Mark]
     idle: list[str]
     whole: bool
@@ -139,10 +145,12 @@ class Faults:
     def held(self) -> bool:
         """Every declared fault is caught by its law, no reason is refuted, of each kernel's mistakes enough are killed.
 
-        A mutant that a reviewed reason proves to be none is no mistake; the shares count all mutants all the same.
+        A mutant that a reviewed reason proves to be none is no mistake, and one that hangs proves nothing of the laws;
+        the shares count all mutants all the same. A declared fault that hangs is not caught by the law that it names.
         """
-        enough = all(line.dead >= LEAST * (line.judged - line.statuses["EQUIVALENT"]) for line in self.specs)
-        return not self.faults.alive and not self.refuted and enough
+        counted = ((line, line.judged - line.statuses["EQUIVALENT"] - line.hung) for line in self.specs)
+        enough = all(line.dead >= LEAST * count for line, count in counted)
+        return not self.faults.alive and not self.faults.hung and not self.refuted and enough
 
     @property
     def idleness(self) -> str:
@@ -162,6 +170,8 @@ class Faults:
             said.append(f"{self.faults.dead} of {self.faults.judged} declared faults caught by the law that they name")
         if self.mutants.total:
             said.append(f"{self.mutants.dead} of {self.mutants.judged} source mutants killed")
+        if self.faults.hung + self.mutants.hung:
+            said.append(f"{self.faults.hung + self.mutants.hung} hung, which no law has judged")
         if self.refuted:
             said.append(f"{len(self.refuted)} written reasons refuted")
         return said
@@ -195,6 +205,7 @@ def board(rows: Sequence[Mapping[str, Any]]) -> Faults:
         [mark for mark in marks.get("SURVIVED", []) if mark.reason],
         marks.get("EQUIVALENT", []),
         marks.get("REFUTED", []),
+        marks.get("HUNG", []),
         marks.get("STILLBORN", []),
         [law for law in laws if not killing[law]],
         any(not caught for row in rows if row["status"] == "KILLED" for caught in row.get("laws", {}).values()),

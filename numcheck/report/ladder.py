@@ -17,6 +17,7 @@ RUNGS = (
     "same process",
     "permuted order",
     "new allocation, dirty memory",
+    "autograd modes",
     "thread counts",
     "fresh process",
     "compiled",

@@ -51,16 +51,12 @@ def _faults(found: Faults | None) -> Iterator[tuple[str, str]]:
             ],
         ),
     )
-    yield (
-        "Survivors",
-        table(
-            ["Mutant", "Kernel", "Line", "Was", "Is", "Why"],
-            [
-                [m.id, m.spec, m.where, m.before, m.after, m.reason or m.why]
-                for m in (*found.survivors, *found.reasoned, *found.refuted)
-            ],
-        ),
-    )
+    for title, marks in (
+        ("Survivors", (*found.survivors, *found.reasoned, *found.refuted)),
+        ("Hung, judged by no law", found.hung),
+    ):
+        rows = [[m.id, m.spec, m.where, m.before, m.after, m.reason or m.why] for m in marks]
+        yield title, table(["Mutant", "Kernel", "Line", "Was", "Is", "Why"], rows)
     yield "Laws that caught nothing", plain(found.idleness)
 
 

@@ -688,7 +688,7 @@ def test_compare_reads_the_head_once_for_its_report(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Path, "read_bytes", lambda self: (opened.append(self.name), whole(self))[1])
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "a.jsonl", "b.jsonl", "-o", "r.html"]) == 0
-    assert opened == ["a.jsonl", "b.jsonl"]
+    assert [name for name in opened if name.endswith(".jsonl")] == ["a.jsonl", "b.jsonl"]
 
 
 @pytest.mark.parametrize("odd", ["", 0, None, "nan", []])

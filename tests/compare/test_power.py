@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
+from kernels import ALL
 from numcheck.baseline import Baseline, load, of, text
 from numcheck.baseline.file import plain
 from numcheck.case import Case
 from numcheck.cli import main
 from numcheck.compare import Comparison, compare, told
+from numcheck.compare.contracts import contract
 from numcheck.compare.power import chance_of_so_few
 from numcheck.compare.text import as_json, as_text
+from numcheck.declared import declared
 from numcheck.record import Writer, read
 from numcheck.report import render_html
-from numcheck.verdict import ONE_ORDER, OutputVerdict, Rung, Status, Verdict
+from numcheck.verdict import ONE_ORDER, ORDER, OutputVerdict, Rung, Status, Verdict
 from tests.compare.test_compare import CASES, CONTRACT, Change, changed, fails, records, verdict, words
 from tests.report import scene
 from tests.report.tree import parse
@@ -164,6 +167,36 @@ def test_certificates_and_timings_beside_a_run_take_nothing_from_its_baseline(
     assert (accepted.certificates or {})["mhc_post"].status == "CERTIFIED"
 
 
+def test_a_run_of_which_a_row_that_it_writes_is_missing_is_not_whole(tmp_path: Path) -> None:
+    base = records(tmp_path / "a.jsonl")
+    with Writer(tmp_path / "b.jsonl", "20260302T100000Z-b", clock=scene.Clock(), profile="quick") as writer:
+        writer.environment(scene.environment())
+        writer.declared("kernels", "k", CONTRACT, oracle="mhc_post")
+        for law in ("bitwise", "accuracy", "memory"):
+            for case in CASES:
+                writer.case("kernels", case, verdict(law, case), "grid", {"kernel": 1.0})
+            writer.outcome("kernels", "k", law, "PASS")
+        writer.end(exit=0)
+    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+
+    def against_base(rows: list[Any]) -> Comparison:
+        (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return compare(base, of(read(tmp_path / "c.jsonl")))
+
+    def ended(code: object) -> list[Any]:
+        return [{**row, "facts": {"exit": code}} if row["kind"] == "end" else row for row in rows]
+
+    assert against_base(rows).verdict == "held: no bits changed, and nothing fell"
+    gone = [row for row in rows if row["kind"] != "outcome" or row["law"] != "accuracy"]
+    assert "left no outcome" in against_base(gone).verdict
+    assert "has no first row" in against_base([row for row in rows if row["kind"] != "run"]).verdict
+    assert "was interrupted or broke: pytest's exit 3" in against_base(ended(3)).verdict
+    one = against_base(ended(1))
+    assert one.held
+    assert "ended with exit code 1, though no row of it fails" in one.verdict
+    assert against_base(ended([3])).held
+
+
 def test_a_head_that_fails_is_not_offered_as_a_baseline(tmp_path: Path) -> None:
     gpu = records(tmp_path / "a.jsonl", device="cuda")
     assert "numcheck accept RECORDS" in compare(gpu, records(tmp_path / "b.jsonl")).verdict
@@ -186,6 +219,39 @@ def test_a_contract_that_is_no_longer_declared_is_a_fall(tmp_path: Path) -> None
     (tmp_path / "b.jsonl").unlink()
     less = {what: said for what, said in CONTRACT.items() if what != "order (bf16)"}
     assert words(changed(tmp_path, contract=less))[1] == "yes"
+
+
+def test_a_promise_given_up_in_some_cases_is_a_fall(tmp_path: Path) -> None:
+    """A Contract may be a function of the Case: what its lines say of all of them need not move."""
+
+    def promising(promise: str) -> Change:
+        def change(v: Verdict, case: Case) -> Verdict:
+            said = promise if case["D"] > 31 else "fixed"
+            return replace(v, claim=f"k gives the same bits{ORDER}out {said}, d_x fixed") if v.law == "bitwise" else v
+
+        return change
+
+    found = against(tmp_path, promising("fixed"), promising("any"))
+    assert "k on CPU: order of out: fixed, now any in 2 Cases" in found.answers[1].sentences
+    assert not found.held
+    assert compare(found.head, found.base).answers[1].word == "no"
+
+
+def test_a_contract_that_is_a_function_of_the_case_is_declared_as_a_whole() -> None:
+    spec = next(spec for spec in ALL if spec.name == "mhc_post.eager")
+    base = declared(spec)
+
+    def order(case: Case) -> dict[str, str]:
+        return {} if case.elements <= 1 else {"out": "any"}
+
+    def rounds(case: Case) -> dict[str, str]:
+        return {"out": "bf16"} if case["D"] > 100 else {"out": "fp32"}
+
+    head = declared(spec.but(contract=replace(spec.contract, order=order, rounds=rounds)))
+    moved = {line.what: line.loss for line in contract(base, head)}
+    assert moved["order (fp32)"] is True
+    assert "out fp32" in head["roundings (fp32)"]
+    assert "out bf16" in head["roundings (fp32)"]
 
 
 def drawn(path: Path, dtypes: str, profile: str, change: Change = lambda v, case: v) -> Baseline:
@@ -227,6 +293,22 @@ def test_a_draw_that_comes_again_in_every_run_and_did_not_is_a_fall(tmp_path: Pa
     stopped = compare(base, replace(less, kernels={key: replace(known, stopped=tuple(known.laws))}))
     assert stopped.held
     assert "2 of 16 Cases that the base drew" in " ".join(stopped.answers[2].sentences)
+
+
+def test_draws_that_became_small_are_a_fall(tmp_path: Path) -> None:
+    """Of other sizes alone, as a Contract that is legal for less would have them."""
+
+    def sized(path: Path, sizes: tuple[int, ...]) -> Baseline:
+        cases = tuple(Case.of(S=2, H=1, D=d, seed=i + sizes[0] * 100) for i, d in enumerate(sizes))
+        records(path, run=f"20260302T103000Z-{path.stem}")
+        return records(path, phase="draw", cases=cases)
+
+    base = sized(tmp_path / "a.jsonl", (9, 70, 600, 5000) * 6)
+    small = compare(base, sized(tmp_path / "b.jsonl", (1, 2, 3, 4) * 6))
+    said = [m.what for m in small.kernels[0].power]
+    assert said == ["size D 8 and more drawn"]
+    assert not small.held
+    assert not compare(base, sized(tmp_path / "c.jsonl", (11, 300, 900, 2000) * 6)).kernels[0].power
 
 
 def test_other_draws_and_draws_that_a_failure_ended_are_no_fall_of_draws(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -18,6 +19,9 @@ FOREIGN = {
     "README.md": "# Holding\n\nnotes\n",
     "package.json": '{"name":"mine","version":1}\n',
     "data.jsonl": '{"prompt":"a","schema":1}\n',
+    "foreign.json": '{"schema": "http://json-schema.org/x", "mine": 1}\n',
+    "other.jsonl": '{"schema":1,"mine":1}\n',
+    "held.md": "# Held back issues\n",
 }
 
 
@@ -80,6 +84,21 @@ def test_one_kind_of_numchecks_files_is_no_other(first: str, second: str) -> Non
 def test_what_a_command_wrote_it_writes_again_and_an_empty_file_too(line: str) -> None:
     Path(line.split()[-1] if "--brief" not in line else "x.md").touch()
     assert [main(line.split()) for _ in range(2)] == [0, 0]
+
+
+def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
+    line = ["accept", "a.jsonl", "--reason", "why", "--baseline", "x.json"]
+    assert main(line) == 0
+    Path("x.json").chmod(0o600)
+    assert main(line) == 0
+    assert Path("x.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_json_on_the_output_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a.jsonl", "a.jsonl", "--json", "-o", "x.html"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["held"] is True
+    assert said.err == "report: x.html\n"
 
 
 def test_every_headline_is_known_for_a_report(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Stages from left to right; a file may import its own stage and those to its left.
 STAGES: tuple[tuple[str, ...], ...] = (
-    ("errors", "clock", "heap", "cycles"),
+    ("errors", "clock", "heap", "cycles", "patience"),
     ("case", "contract", "oracle", "capability", "spec", "profile", "order", "evidence", "gate", "verdict"),
     ("ulp", "reading", "determinism", "load", "chance"),
     ("oracles", "sample", "far", "difference", "unspecified"),
     ("interpreter", "flags", "poison", "guard", "snapshot", "watch", "execute", "adapter"),
-    ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_cuda"),
+    ("tape", "certify", "advice", "vacuity", "fresh", "repeat", "repeat_autograd", "repeat_cuda"),
     ("distinct", "blocks", "figures", "residual", "judge", "stream", "pool", "fingerprint", "promise"),
     ("laws",),
     (

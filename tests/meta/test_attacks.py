@@ -240,7 +240,12 @@ def test_a_callable_of_the_spec_that_fails_is_an_error_with_its_name(name: str) 
 
 
 @pytest.mark.parametrize(
-    "line", ["import sys; sys.exit(0)", "import pytest; pytest.skip('x', allow_module_level=True)"]
+    "line",
+    [
+        "import sys; sys.exit(0)",
+        "import pytest; pytest.skip('x', allow_module_level=True)",
+        "raise KeyboardInterrupt",
+    ],
 )
 def test_a_spec_file_that_leaves_or_skips_has_no_kernels(tmp_path: Path, line: str) -> None:
     path = tmp_path / "leaves.py"

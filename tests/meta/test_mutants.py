@@ -17,6 +17,7 @@ from numcheck.load import find
 from numcheck.mutate import Mutant, built, functions, mutants
 from numcheck.mutate.copies import PREFIX
 from numcheck.sample import sample
+from numcheck.suspect import suspects
 
 interpreter.enable()
 
@@ -234,6 +235,14 @@ def test_ids_outlive_edits_elsewhere_in_the_file(tmp_path: Path) -> None:
     assert [m.id for m in here] == [m.id for m in there]
     assert here[0].line + 2 == there[0].line
     assert len({m.id for m in here}) == len(here)
+
+
+def test_a_kernel_that_left_its_reasons_behind_says_so(tmp_path: Path) -> None:
+    copied = tmp_path / "rmsnorm.py"
+    copied.write_bytes(RMSNORM.read_bytes())
+    assert not suspects([find(str(RMSNORM), "rmsnorm")])[1]
+    (note,) = suspects([find(str(copied), "rmsnorm")])[1]
+    assert note.startswith(f"no equivalent.toml lies beside the source in {tmp_path}")
 
 
 def test_mutants_are_the_same_on_every_run() -> None:

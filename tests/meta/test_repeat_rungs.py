@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from numcheck import Case, KernelSpec, interpreter
 from numcheck.load import load
 from numcheck.order import Order
 from numcheck.repeat import Subject, compiled, dirty_memory, fresh_process, permuted, same_process, threads
+from numcheck.repeat_autograd import autograd_modes
 from numcheck.repeat_cuda import busy_device, graph_replay, late_inputs, moved
 from numcheck.sample import sample
 from numcheck.verdict import flip_bound
@@ -32,6 +34,60 @@ def test_a_rung_keeps_hashes_flips_and_power() -> None:
     rung = same_process(subject(TORCH), 3).rung
     assert (rung.runs, rung.flips, len(rung.hashes["out"])) == (3, {"out": 0}, 1)
     assert rung.to_json()["flip_bound"] == flip_bound(3)
+
+
+def doubled_where(asked: Callable[[Tensor], bool]) -> KernelSpec:
+    """The honest kernel, but for twice its sum where autograd is in the mode that `asked` looks for."""
+
+    def forward(x: Tensor) -> dict[str, Tensor]:
+        out = honest(x)["out"]
+        return {"out": 2 * out if asked(x) else out}
+
+    honest = TORCH.forward
+    assert honest is not None
+    return TORCH.but(forward=forward)
+
+
+@pytest.mark.parametrize(
+    ("asked", "under"),
+    [
+        (lambda x: torch.is_grad_enabled(), "inputs that require gradients"),
+        (lambda x: x.requires_grad, "inputs that require gradients"),
+        (lambda x: torch.is_inference_mode_enabled(), "inference mode"),
+    ],
+)
+def test_a_forward_that_is_another_one_in_training_or_inference(asked: Callable[[Tensor], bool], under: str) -> None:
+    step = autograd_modes(subject(doubled_where(asked)))
+    assert (step.rung.runs, step.rung.flips) == (2, {"out": 1})
+    assert step.differences["out"].under == under
+    for honest in (TORCH, ORDERED):
+        rung = autograd_modes(subject(honest)).rung
+        assert (rung.runs, rung.flips, rung.note) == (2, {"out": 0}, "")
+
+
+def test_a_mode_that_a_forward_refuses_is_a_note_and_no_run() -> None:
+    def picky(x: Tensor) -> dict[str, Tensor]:
+        if x.requires_grad:
+            raise RuntimeError("wrap me in an autograd.Function")
+        return TORCH.forward(x)  # type: ignore[misc]
+
+    rung = autograd_modes(subject(TORCH.but(forward=picky))).rung
+    assert (rung.runs, rung.flips) == (1, {"out": 0})
+    assert "refused under inputs that require gradients: RuntimeError: wrap me" in rung.note
+
+
+def test_a_result_that_the_next_call_overwrites_is_told() -> None:
+    kept: list[Tensor] = []
+
+    def forward(x: Tensor) -> dict[str, Tensor]:
+        out = TORCH.forward(x)["out"]  # type: ignore[misc]
+        kept.append(out)
+        return {"out": kept[0].copy_(out)}
+
+    step = same_process(subject(TORCH.but(forward=forward)), 2)
+    assert step.error == "repeat 1: " + (
+        "output out comes in the memory of output out of an earlier call, whose result is overwritten"
+    )
 
 
 def test_permuted_order_tells_atomics_from_slots() -> None:

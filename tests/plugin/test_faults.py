@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from numcheck.cli import main
+from numcheck.commands import faults as command
 from numcheck.record import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,3 +122,17 @@ def test_list_runs_nothing(folder: Path) -> None:
     done = faults(folder, "--list", "--mutants")
     assert done.returncode == 0
     assert "-x.clone() -> x.clone()" in done.stdout
+
+
+def test_ctrl_c_ends_the_command_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What started before has ended by then, which tests/unit/test_crew.py shows of the workers."""
+
+    def pressed(options: argparse.Namespace, found: list[dict[str, Any]]) -> int:
+        found.append({"fault": "the first"})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_main", pressed)
+    assert main(["faults", "--declared"]) == 130
+    assert capsys.readouterr().err == "\nnumcheck faults: interrupted, with 1 scored\n"

@@ -162,6 +162,26 @@ def test_what_another_kernel_builds_is_counted_there_and_said(tmp_path: Path) ->
     assert [line.judged for line in board([*KILLED, mutant(70, status="ABSENT", law="")]).specs] == [18]
 
 
+def test_what_hung_is_neither_killed_nor_survived(tmp_path: Path) -> None:
+    late = mutant(96, status="HUNG", law="", laws={}, why="hung: edges on its Case did not end within 60 s")
+    found = board([*MANY, late, SURVIVOR])
+    assert (found.mutants.dead, found.mutants.alive, found.mutants.hung) == (19, 1, 1)
+    assert found.mutants.judged == 21
+    assert found.held
+    assert "1 hung, which no law has judged" in found.sentences
+    assert "did not end within 60 s" in page(tmp_path, [*MANY, late]).one("section", id="faults").text
+    text = render_markdown(read(tmp_path / "r.jsonl"))
+    assert "## Hung, judged by no law" in text
+    assert "## Survivors" not in text
+
+
+def test_a_declared_fault_that_hangs_is_not_caught_by_the_law_that_it_names() -> None:
+    row = next(row for row in MANY if row["made"] == "declared")
+    late = {**row, "status": "HUNG", "law": "", "laws": {}}
+    assert board(MANY).held
+    assert not board([late if other is row else other for other in MANY]).held
+
+
 def test_the_usual_test_is_compared_on_the_same_faults(tmp_path: Path) -> None:
     """What does not load, and what no test could catch, is in neither figure."""
     rows = [

@@ -315,7 +315,9 @@ def test_the_ladder_says_what_its_repeats_can_tell(clean: Node) -> None:
     )
     assert "r-order" in rungs["permuted order"].attrs["class"]
     assert "d_post flipped in 36 runs" in rungs["permuted order"].text
-    unclimbed = "compiled, new addresses, other work on the device, late inputs on a stream, graph replay."
+    unclimbed = (
+        "autograd modes, compiled, new addresses, other work on the device, late inputs on a stream, graph replay."
+    )
     assert f"Climbed by no kernel here: {unclimbed}" in section(clean, "ladder").text
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from numcheck import Case, Fault, KernelSpec
+from numcheck import Case, Fault, KernelSpec, crew
 from numcheck.crew import BATCH, WorkerLost, batches, score_apart, serve
 from numcheck.oracles import mhc_post
 from numcheck.suspect import Score, Suspect
@@ -86,8 +88,68 @@ def test_a_worker_that_cannot_start_is_an_error_and_no_endless_loop() -> None:
         list(score_apart(suspects(3), worker(0, at_once=True), 2))
 
 
+# What never comes back and takes no hint: it stands for a loop of a device, or one that swallows what would end it.
+STUCK = """
+import signal, time
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+print(json.dumps({"limit": 0.2, "doing": "edges on its Case"}), flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def stuck(text: str = STUCK) -> list[str]:
+    """A worker that is stuck at number 3."""
+    found = worker(3).copy()
+    found[2] = found[2].replace("os._exit(7)", f"exec({text!r})")
+    return found
+
+
+def test_what_never_ends_has_hung_by_no_law_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "GRACE", 0.1)
+    rows = list(score_apart(suspects(8), stuck(), 1))
+    (late,) = [row for row in rows if row["fault"] == "f3"]
+    assert (late["status"], late["law"], late["laws"], late["raised"]) == ("HUNG", "", {}, False)
+    assert late["why"] == "hung: edges on its Case did not end within 0.2 s"
+    assert late["case"] == CASE.to_json()
+    assert sorted(row["fault"] for row in rows if row is not late) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_what_ends_in_time_has_not_hung_however_long_the_next_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stops with the Case: what the judge does then (an honest spec's Case, say) has no limit."""
+    monkeypatch.setattr(crew, "GRACE", 0.0)
+    line = 'print(json.dumps({{"limit": {}, "doing": "x"}}), flush=True)\n'
+    patient = line.format(0.2) + line.format(0.0) + "import time\ntime.sleep(0.9)\n"
+    rows = list(score_apart(suspects(8), stuck(patient), 1))
+    assert sorted(row["fault"] for row in rows) == list(range(8))
+
+
+def test_no_worker_outlives_who_asked(tmp_path: Path) -> None:
+    """Ctrl-C, or whatever else ends the asking, comes while a worker is in the midst of what never ends."""
+    text = STUCK.replace("while True", f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True")
+    rows = score_apart(suspects(8), stuck(text.replace("0.2", "60.0")), 1)
+    assert [next(rows)["fault"] for _ in range(3)] == [0, 1, 2]
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.02)
+    rows.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_ctrl_c_is_not_for_the_workers_themselves() -> None:
+    """They would each show a traceback; who started them ends them."""
+    found = worker(3).copy()
+    found[2] = found[2].replace(
+        "os._exit(7)", 'print(json.dumps({"score": 3, "row": {"fault": os.getsid(0)}}), flush=True); continue'
+    )
+    (row,) = [row for row in score_apart(suspects(4), found, 1) if row["fault"] not in range(4)]
+    assert row["fault"] != os.getsid(0)
+
+
 class Raises:
     """A scorer with a fault of its own."""
+
+    torn = False
 
     def __init__(self) -> None:
         self.killers: dict[str, object] = {}
@@ -119,6 +181,8 @@ def test_a_fault_of_the_judge_kills_nothing() -> None:
 
 def test_a_worker_tells_where_it_is_before_it_judges() -> None:
     class Fake:
+        torn = False
+
         def __init__(self) -> None:
             self.killers: dict[str, object] = {}
             self.at = lambda law, case: None
@@ -134,8 +198,27 @@ def test_a_worker_tells_where_it_is_before_it_judges() -> None:
     assert [line["row"]["fault"] for line in said if "row" in line] == ["f0", "f1"]
 
 
+def test_a_worker_that_has_cut_something_off_stops_after_its_answer() -> None:
+    class Fake:
+        torn = False
+
+        def __init__(self) -> None:
+            self.killers: dict[str, object] = {}
+
+        def score(self, suspect: Suspect) -> Score:
+            self.torn = suspect.id == "f1"
+            return Score(suspect, "HUNG" if self.torn else "KILLED")
+
+    told = io.StringIO()
+    serve(suspects(3), Fake(), io.StringIO("[0, 1, 2]\n"), told, lambda: True)  # type: ignore[arg-type]
+    said = [json.loads(line) for line in told.getvalue().splitlines()]
+    assert [line["score"] for line in said if "score" in line] == [0, 1]
+
+
 def test_a_worker_whose_device_is_in_error_stops_after_its_answer() -> None:
     class Fake:
+        torn = False
+
         def __init__(self) -> None:
             self.killers: dict[str, object] = {}
 
