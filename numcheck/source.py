@@ -12,20 +12,22 @@ from numcheck.spec import KernelSpec
 INSTALLED = ("site-packages", "dist-packages")
 
 
+# How the place of a Triton function that must run is named beside "forward" and "vjp".
+LAUNCHED = "must run "
+
+
 def sources(spec: KernelSpec) -> dict[str, str]:
-    """ "forward" and "vjp" -> "kernels/mhc_post/fused.py:41", where that is known.
+    """ "forward", "vjp" and "must run NAME" -> "kernels/mhc_post/fused.py:41", where that is known.
 
-    It is the place of the Triton function that they name, where they name one alone, and else their own: an output
-    that is wrong may come from any of several.
+    Which of several Triton functions makes an output nobody says, so forward and vjp are where they are defined
+    themselves, and each function that must run has its own place.
     """
-    found = {name: _place(_launched(call, spec)) for name, call in (("forward", spec.forward), ("vjp", spec.vjp))}
+    calls = {"forward": spec.forward, "vjp": spec.vjp}
+    found = {name: _place(_code(call)) for name, call in calls.items()}
+    for code in (_code(kernel) for kernel in spec.must_run):
+        if code is not None:
+            found[f"{LAUNCHED}{code.co_name}"] = _place(code)
     return {name: place for name, place in found.items() if place}
-
-
-def _launched(call: object, spec: KernelSpec) -> CodeType | None:
-    own = _code(call)
-    named = {code for kernel in spec.must_run if (code := _code(kernel)) and own and code.co_name in own.co_names}
-    return named.pop() if len(named) == 1 else own
 
 
 def _code(call: object) -> CodeType | None:

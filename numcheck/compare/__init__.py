@@ -18,6 +18,7 @@ from numcheck.compare.power import certificates
 from numcheck.compare.told import Told, told
 from numcheck.cycles import left_alone
 from numcheck.profile import REPEATING
+from numcheck.verdict import Status
 
 __all__ = [
     "Answer",
@@ -56,5 +57,16 @@ def compare(base: Baseline, head: Baseline, at: str = "") -> Comparison:
         at=at,
         repeats=repeats,
     )
+    found = replace(found, kernels=worst_first(found))
     found = replace(found, answers=(answers.bits(found), answers.fell(found), answers.not_run(found)))
     return replace(found, conclusion=conclude(found))
+
+
+def worst_first(found: Comparison) -> tuple[Compared, ...]:
+    """The kernels of both sides: what moved, of that what does not hold first, and then what fell."""
+
+    def grave(k: Compared) -> tuple[bool, ...]:
+        held = all(Status[status].held for status in found.head.kernels[k.subject.key].laws.values())
+        return k.quiet, held, not k.losses
+
+    return tuple(sorted(found.kernels, key=grave))

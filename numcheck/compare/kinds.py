@@ -167,7 +167,7 @@ class Claim:
     def _where(self) -> str:
         if self.case is not None:
             share = "" if self.held == self.cases else f" in {self.held} of them"
-            return f"{share}; the smallest {self.case.line()}"
+            return f"{share}; the smallest on both sides {self.case.line()}"
         return f"; {count(self.dropped, 'named Case')} that failed there not judged" if self.dropped else ""
 
 

@@ -58,10 +58,11 @@ def _answer(answer: Answer) -> Iterator[str]:
 def _kernel(kernel: Compared) -> Iterator[str]:
     for bits in kernel.changed:
         compared = count(bits.same + len(bits.changed), "Case")
-        yield f"{bits.output}: other bits in {len(bits.changed)} of {compared}, the smallest"
+        yield f"{bits.output}: other bits in {len(bits.changed)} of {compared}, the smallest on both sides"
         yield f"  {bits.changed[0].line()}"
     for bits in (b for b in kernel.bits if b.unhashed):
-        yield f"{bits.output}: no bits in {count(len(bits.unhashed), 'Case')} that the base hashed, the smallest"
+        lost = count(len(bits.unhashed), "Case")
+        yield f"{bits.output}: no bits in {lost} that the base hashed, the smallest on both sides"
         yield f"  {bits.unhashed[0].line()}"
     for heading in HEADINGS:
         moved: tuple[Moved, ...] = getattr(kernel, heading)

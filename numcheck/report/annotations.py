@@ -9,13 +9,16 @@ from numcheck.compare import Compared
 from numcheck.compare.told import fallen
 from numcheck.harmless import clean
 from numcheck.report.page import Page
-from numcheck.report.sources import Place, place
+from numcheck.report.sources import Place, kernels, place
 from numcheck.report.text import count, cut
+from numcheck.selection import Kernel
 
 # GitHub shows ten annotations of a kind in a step; the last of ours says how many there are besides.
 SHOWN = 10
 # Longest title and message: an annotation is a pointer, the report has the rest.
 TITLE, LONGEST = 160, 1_000
+# Of that, characters for the kernel's functions.
+CODE = 300
 # What a reviewer does about bits that are meant to be others, in a change that is otherwise whole.
 ACCEPT = "if that is meant: numcheck accept RECORDS --reason TEXT"
 
@@ -53,11 +56,23 @@ def _failed(page: Page) -> Iterator[Note]:
         )
         outputs = where.outputs if where else []
         why = "; ".join(f"{name}: {why}" if name != "*" else why for name, _, _, why in outputs)
-        replay = f"\n{where.replay}" if where and where.replay else ""
+        replay = _replay(where.replay, where.shrunk) if where else ""
+        code = _code(page, cell.kernel)
         title = f"{cell.status}: {cell.kernel.spec} under {cell.law}, {cell.place.name}"
         # The replay line is what a reader copies: the reasons make room for it.
-        told = cut(why, max(0, LONGEST - len(replay))) + replay
+        told = cut(why, max(0, LONGEST - len(code) - len(replay))) + code + replay
         yield Note(title, told, place(page.sources, cell.kernel, (name for name, *_ in outputs)))
+
+
+def _replay(line: str, shrunk: bool) -> str:
+    """The line that a reader copies, under what it replays."""
+    return f"\nThe {'shrunk Case' if shrunk else 'first Case that failed'}:\n{line}" if line else ""
+
+
+def _code(page: Page, kernel: Kernel) -> str:
+    """The functions that must run: any of them may be the one that was changed."""
+    names = kernels(page.sources, kernel)
+    return f"\nIts kernels: {cut(', '.join(names), CODE)}" if names else ""
 
 
 def _fell(page: Page) -> Iterator[Note]:
@@ -72,7 +87,8 @@ def _fell(page: Page) -> Iterator[Note]:
         said += [f"{count(len(k.vanished), 'named Case')} no longer run"] if k.vanished else []
         if said:
             outputs = [m.output for m in losses if m.output]
-            yield Note(f"Fell: {k.subject.name}", "; ".join(said), place(page.sources, k.subject.kernel, outputs))
+            told = cut("; ".join(said), LONGEST - CODE) + _code(page, k.subject.kernel)
+            yield Note(f"Fell: {k.subject.name}", told, place(page.sources, k.subject.kernel, outputs))
     for subject in page.comparison.gone:
         if any(sentence.startswith(f"{subject.name} ") for sentence in answer.sentences):
             yield Note(f"Gone: {subject.name}", "it is no longer judged")
@@ -91,7 +107,7 @@ def _bits(page: Page) -> Iterator[Note]:
         said = [*_changed(k), *_lost(k)]
         if said:
             outputs = [b.output for b in k.bits if b.changed or b.unhashed]
-            told = "; ".join([*said, *([ACCEPT] if whole else [])])
+            told = cut("; ".join([*said, *([ACCEPT] if whole else [])]), LONGEST - CODE) + _code(page, k.subject.kernel)
             yield Note(f"Other bits: {k.subject.name}", told, place(page.sources, k.subject.kernel, outputs))
 
 

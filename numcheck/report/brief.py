@@ -34,6 +34,8 @@ SENTENCES, NAMES = 5, 20
 # Characters of one sentence, of one figure with its place, and of a name.
 SENTENCE, WHERE, NAME = 300, 160, 120
 PAGE = "in the HTML page"
+# What a count of Cases says of those that its mark does not stand for.
+WORDS = {"ORDER_DEPENDENT": "order-dependent", "VACUOUS": "vacuous", "UNAVAILABLE": "not run"}
 
 # What is said of a kernel, and the line that replays it or "".
 Piece = tuple[str, str]
@@ -100,7 +102,7 @@ def _repairs(comparison: Comparison) -> str:
     """What failed at the base and holds now, or is judged no more."""
     lines = []
     for c in comparison.repairs[:SENTENCES]:
-        said = c.told(comparison.at).removesuffix(f"; the smallest {c.case.line() if c.case else ''}")
+        said = c.told(comparison.at).removesuffix(f"; the smallest on both sides {c.case.line() if c.case else ''}")
         lines.append(f"- **{c.state.capitalize()}**: {plain(cut(said, SENTENCE))}")
     rest = len(comparison.repairs) - SENTENCES
     return "\n".join([*lines, *([f"- and {rest:,} more {PAGE}"] if rest > 0 else [])])
@@ -122,19 +124,34 @@ def _matrix(laws: Sequence[str], lines: Sequence[Line]) -> str:
     )
     if not rows:
         return ""
-    used = dict.fromkeys(cell.status for line in ordered for cell in line.cells if cell)
-    marks = ", ".join(f"{GLYPHS[status]} {status}" for status in GLYPHS if status in used)
+    legend = _legend([cell for line in ordered for cell in line.cells if cell])
     left = f" {count(len(ordered) - ROWS, 'more row')} {PAGE}." if len(ordered) > ROWS else ""
     said = f"Kernels and laws: {count(len(ordered), 'row')}"
-    return f"<details><summary>{said}</summary>\n\n{rows}\n\n{plain(marks)}; of how many Cases.{left}\n</details>"
+    return f"<details><summary>{said}</summary>\n\n{rows}\n\n{legend}{left}\n</details>"
 
 
 def _cell(cell: Cell | None) -> str:
     if cell is None:
         return ""
     broken = sum(n for status, n in cell.parts if status in BROKEN)
-    cases = f"{broken} of {cell.cases}" if broken else str(cell.cases or "")
-    return f"{GLYPHS[cell.status]} {cases}".strip()
+    said = [f"{broken} of {cell.cases}" if broken else str(cell.cases or "")]
+    # What proved nothing is not covered by the mark of what did.
+    beside = [f"{n} {WORDS[status]}" for status, n in cell.parts if status in WORDS and len(cell.parts) > 1]
+    said += [f"of them {', '.join(beside)}"] if beside else []
+    said += [f"pooled {cell.pooled}"] if cell.pooled not in ("", "PASS", cell.status) else []
+    return f"{GLYPHS[cell.status]} {', '.join(said)}".strip()
+
+
+def _legend(cells: Sequence[Cell]) -> str:
+    """What the marks and words of the matrix mean."""
+    used = {cell.status for cell in cells}
+    marks = ", ".join(f"{GLYPHS[status]} {status}" for status in GLYPHS if status in used)
+    said = f"{marks}; of how many Cases."
+    if any(cell.counts["VACUOUS"] for cell in cells):
+        said += " Vacuous: nothing in those Cases could have failed, so they prove nothing."
+    if any(cell.pooled not in ("", "PASS", cell.status) for cell in cells):
+        said += " Pooled: the verdict on all Cases together, beside those on each."
+    return plain(said)
 
 
 def _kernels(page: Page) -> Iterator[tuple[str, list[Piece]]]:
@@ -145,7 +162,7 @@ def _kernels(page: Page) -> Iterator[tuple[str, list[Piece]]]:
     compared: Mapping[Subject, Compared] = {}
     if page.comparison:
         compared = {k.subject: k for k in page.comparison.kernels if not k.quiet}
-    for subject in dict.fromkeys((*failed, *compared)):
+    for subject in sorted(dict.fromkeys((*failed, *compared)), key=page.order):
         pieces = [_failure(page, f) for f in failed.get(subject, [])]
         if page.comparison and subject in compared:
             laws = {f.law for f in failed.get(subject, [])}

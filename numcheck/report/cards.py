@@ -10,6 +10,7 @@ from numcheck.compare import Compared, Comparison
 from numcheck.record import Records, Row
 from numcheck.report import against, contributors, gates, memory, times
 from numcheck.report.summary import Cell, Line
+from numcheck.report.text import BROKEN
 from numcheck.selection import Judged, Kernel, Place, Selection
 
 Key = tuple[Kernel, Place]
@@ -54,10 +55,18 @@ def cards(
     views: Iterable[gates.KernelView],
     comparison: Comparison | None,
 ) -> list[Card]:
-    """A card for each kernel of the matrix of which something was judged; those that moved first."""
+    """A card for each kernel of the matrix of which something was judged; the worst first, as the answers have them."""
     gathered = _gathered(records, chosen, views, comparison)
     found = [_card(line, gathered) for line in lines if gathered.says((line.kernel, line.place))]
-    return sorted(found, key=lambda card: not card.moved)
+    place = {key: at for at, key in enumerate(gathered.compared)}
+    return sorted(found, key=lambda card: (*_grave(card), place.get((card.kernel, card.place), len(place))))
+
+
+def _grave(card: Card) -> tuple[bool, ...]:
+    """What moved comes first, of that what does not hold, and then what fell (`numcheck.compare.worst_first`)."""
+    holds = not any(cell.status in BROKEN for cell in card.cells)
+    compared = card.against.compared if card.against else None
+    return not card.moved, holds, not (compared and compared.losses)
 
 
 @dataclass(frozen=True)

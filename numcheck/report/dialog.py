@@ -59,13 +59,13 @@ def _told(judged: Judged, then: Seen | None, compared: bool) -> Told:
     outputs = []
     for name, said in judged.row["outputs"].items():
         if said["status"] != "PASS" or before.get(name, "PASS") != "PASS":
-            why = led(said.get("why", ""), (gate for (output, _), (_, _, gate) in nearest.items() if output == name))
+            why = led(said.get("why", ""))
             outputs.append(
                 [clean(name), said["status"], before.get(name, ""), clean(why), _element(said.get("where", ""))]
             )
     shown = {name for name, *_ in outputs}
     gates = []
-    for place, (output, kind) in enumerate(sorted(nearest, key=lambda key: nearest[key][:1])):
+    for place, (output, kind) in enumerate(sorted(nearest, key=lambda key: (nearest[key][1], nearest[key][0]))):
         _, holds, gate = nearest[output, kind]
         old = then.gates.get((law, output, kind)) if then else None
         if place and holds and clean(output) not in shown and (old is None or old.headroom >= 1):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
 from numcheck.finding import same
 from numcheck.record import Row, replay_line
-from numcheck.report.headroom import room_of
+from numcheck.report.headroom import headroom, room_of
 from numcheck.report.inputs import made
 from numcheck.report.text import BROKEN, anchor, facts_of, figure, number, short
 from numcheck.selection import Judged, Kernel, Place, Selection, law_order
@@ -19,6 +20,8 @@ from numcheck.selection import Judged, Kernel, Place, Selection, law_order
 SHOWN = 60
 OTHERS = 10
 Claim = tuple[Kernel, str, Place]
+# A gate that did not hold, as laws say why.
+_BEYOND = re.compile(r"(?P<kind>\w+) (?P<value>\S+) beyond (?P<limit>\S+)")
 
 
 @dataclass(frozen=True)
@@ -198,24 +201,29 @@ def furthest(gate: Mapping[str, Any]) -> tuple[bool, float]:
     return number(gate["limit"]) == 0, room_of(gate)[0]
 
 
-def led(why: str, gates: Iterable[Mapping[str, Any]]) -> str:
-    """`why`, an output's reasons, with its gates in this order: that which is furthest beyond its limit tells most."""
-    rooms: dict[str, tuple[bool, float]] = {}
-    for gate in gates:
-        rooms[gate["kind"]] = min(furthest(gate), rooms.get(gate["kind"], (True, inf)))
+def led(why: str) -> str:
+    """`why`, an output's reasons, with its gates in that order: the one furthest beyond its limit tells most.
+
+    What is no gate (a write outside, a race) stays in front.
+    """
     parts = why.split("; ")
-    kinds = [part.split(" ", 1)[0] for part in parts]
-    if sum(kind in rooms for kind in kinds) < 2:
-        return why
-    # What is no gate (a write outside, a race) stays in front.
-    order = sorted(range(len(parts)), key=lambda i: (kinds[i] in rooms, rooms.get(kinds[i], (False, 0.0))))
-    return "; ".join(parts[i] for i in order)
+    return "; ".join(sorted(parts, key=_beyond)) if sum(_BEYOND.match(part) is not None for part in parts) > 1 else why
+
+
+def _beyond(part: str) -> tuple[bool, bool, float]:
+    found = _BEYOND.match(part)
+    if found is None:
+        return False, False, 0.0
+    kind, value, limit = found["kind"], abs(number(found["value"])), abs(number(found["limit"]))
+    if kind == "band" and 0 < value < 1 and limit > 0:
+        value, limit = 1 / value, 1 / limit
+    return True, limit == 0, headroom(kind, value, limit, -inf)
 
 
 def _outputs(row: Row) -> list[tuple[str, str, str, str]]:
     """Output, status, where, why; those that failed alone."""
     return [
-        (name, o["status"], o.get("where", ""), led(o.get("why", ""), (g for g in row["gates"] if g["output"] == name)))
+        (name, o["status"], o.get("where", ""), led(o.get("why", "")))
         for name, o in row["outputs"].items()
         if o["status"] in BROKEN
     ]

@@ -72,7 +72,7 @@ def _moved_cases(comparison: Comparison, kernel: Compared) -> Iterator[tuple[str
     then, now = (side.kernels[kernel.subject.key].cases for side in (comparison.base, comparison.head))
     for bits in (b for b in kernel.bits if b.changed or b.unhashed):
         case = (bits.changed or bits.unhashed)[0]
-        what = f"# {name}: {'other' if bits.changed else 'no'} bits of {bits.output}, the smallest Case"
+        what = f"# {name}: {'other' if bits.changed else 'no'} bits of {bits.output}, the smallest Case on both sides"
         law = law_of(bits.output, then[case.key], now[case.key])
         yield one_line(what), one_line(replay_line(specs, spec, law, case))
     for one in fallen(kernel.losses):

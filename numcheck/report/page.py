@@ -13,6 +13,7 @@ from numcheck.report import cards, cases, failures, faults, gates, headroom, lad
 from numcheck.report.near import Near
 from numcheck.report.sources import Sources, sources
 from numcheck.report.summary import Cell
+from numcheck.report.text import count
 from numcheck.selection import Kernel, Selection, select
 
 
@@ -52,6 +53,21 @@ class Page:
         failure = failures.claim_anchor(cell.kernel, cell.law, cell.place)
         card = gates.kernel_anchor(cell.kernel, cell.place)
         return next((wanted for wanted in (failure, card) if wanted in self.anchors), "")
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison comes to, in a sentence with one reason: the answers below it have the others."""
+        if self.comparison is None:
+            return ""
+        reason, *others = self.summary.sentences[-1].split("; ")
+        more = f"; {count(len(others), 'more reason')} below" if others and not self.comparison.held else ""
+        return f"{reason[:1].upper()}{reason[1:]}{more or ''.join(f'; {other}' for other in others)}"
+
+    def order(self, subject: Subject) -> int:
+        """Where a kernel stands among the cards; after all of them, where it has none."""
+        subjects = [(card.kernel, card.place) for card in self.cards]
+        key = subject.kernel, subject.place
+        return subjects.index(key) if key in subjects else len(subjects)
 
     def card(self, subject: Subject) -> str:
         """Where the card of a compared kernel is, or ""."""

@@ -14,6 +14,8 @@ from numcheck.selection import Kernel
 _PLACE = re.compile(r"(?P<file>[^/:\\\s][^:\\\n\r]*):(?P<line>[1-9]\d{0,6})")
 # How a gradient's name begins: it comes from the vjp.
 GRADIENT = "d_"
+# How the name of a function that must run begins (numcheck.source).
+LAUNCHED = "must run "
 # Longest path that is shown.
 LONGEST = 300
 
@@ -33,7 +35,7 @@ Sources = Mapping[Kernel, Mapping[str, Place]]
 
 
 def sources(records: Records) -> Sources:
-    """Kernel -> "forward", "vjp" -> where it is. Of a kernel that was declared several times the last counts."""
+    """Kernel -> "forward", "vjp", "must run NAME" -> where it is. Of several declarations the last counts."""
     return {
         Kernel(row["specs"], row["spec"]): {
             name: place for name, text in row.get("sources", {}).items() if (place := _place(text))
@@ -42,8 +44,17 @@ def sources(records: Records) -> Sources:
     }
 
 
+def kernels(known: Sources, kernel: Kernel) -> list[str]:
+    """The functions that must run, each with its place: "mhc_post_forward at kernels/mhc_post/fused.py:19"."""
+    places = known.get(kernel, {})
+    return [f"{name.removeprefix(LAUNCHED)} at {at}" for name, at in places.items() if name.startswith(LAUNCHED)]
+
+
 def place(known: Sources, kernel: Kernel, outputs: Iterable[str]) -> Place | None:
-    """The code that these outputs come from: the vjp of gradients, else the forward; or the file of the specs."""
+    """Where the spec's function that gives these outputs is defined: the vjp for gradients alone, else the forward.
+
+    The other one where there is but that, and the file of the specs where neither is known.
+    """
     mine = known.get(kernel, {})
     outputs = [name for name in outputs if name != "*"]
     backward = bool(outputs) and all(name.startswith(GRADIENT) for name in outputs)

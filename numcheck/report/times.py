@@ -18,14 +18,19 @@ from numcheck.selection import Kernel, Place, Selection, place_of
 
 @dataclass(frozen=True)
 class Times:
-    """One ratio: of what, how it was measured, and its picture. hint: not interleaved, or of too few pairs."""
+    """One ratio: of what, how it was measured, and its picture. lacks: why it is a hint alone, or ""."""
 
     what: str
     ratio: str
     interval: str
     how: str
-    hint: bool
+    lacks: str
     picture: Markup
+
+    @property
+    def hint(self) -> bool:
+        """Whether nothing may be concluded from it, wherever its interval lies."""
+        return bool(self.lacks)
 
 
 def against_base(compared: Compared | None) -> Iterator[Times]:
@@ -34,7 +39,7 @@ def against_base(compared: Compared | None) -> Iterator[Times]:
         return
     t = compared.time
     how = f"kernel seconds of {t.cases} shared Cases, {words.HINT}"
-    yield _times("head / base", t.ratio, t.low, t.high, how, True)
+    yield _times("head / base", t.ratio, t.low, t.high, how, "not interleaved")
 
 
 def measured(records: Records, chosen: Selection) -> Mapping[tuple[Kernel, Place], list[Times]]:
@@ -55,10 +60,11 @@ def _bench(row: Row) -> Times:
     if not row["decides"]:
         how += "; too few pairs, exploratory"
     ratio, low, high = (number(row[name]) for name in ("ratio", "low", "high"))
-    return _times(f"{row['b']} / {row['a']}", ratio, low, high, how, not row["decides"])
+    return _times(f"{row['b']} / {row['a']}", ratio, low, high, how, "" if row["decides"] else "too few pairs")
 
 
-def _times(what: str, ratio: float, low: float, high: float, how: str, hint: bool) -> Times:
+def _times(what: str, ratio: float, low: float, high: float, how: str, lacks: str) -> Times:
     within = f"{figure(low)} to {figure(high)}"
-    label = clean(f"{what}: {figure(ratio)} times the seconds, 95 % interval {within}")
-    return Times(what, figure(ratio), within, how, hint, axes.interval(ratio, low, high, label))
+    hint = f"; a hint, {lacks}" if lacks else ""
+    label = clean(f"{what}: {figure(ratio)} times the seconds, 95 % interval {within}{hint}")
+    return Times(what, figure(ratio), within, how, lacks, axes.interval(ratio, low, high, label))

@@ -94,7 +94,7 @@ def test_a_repair_says_first_what_it_fixed_and_leads_to_the_case(chromium: Brows
     assert texts(chromium, "h1") == ["Fixed what failed at main"]
     (claim,) = (text for text in texts(chromium, ".repairs > li") if "triton" in text)
     assert claim.startswith(
-        "Fixed: triton on CPU under accuracy, out: FAIL at main in 8 Cases, PASS here; the smallest:"
+        "Fixed: triton on CPU under accuracy, out: FAIL at main in 8 Cases, PASS here; the smallest on both sides:"
     )
     assert "✕" not in " ".join(texts(chromium, ".answer h3"))
     shown = chromium.run("[...document.querySelectorAll('.repairs a.case')].at(-1).textContent")

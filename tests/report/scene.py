@@ -18,7 +18,8 @@ SPECS = "kernels"
 OUTPUTS = ("out", "d_x", "d_residual", "d_post", "d_comb")
 KERNELS = ("eager", "triton", "eager_bf16_rounding", "triton_split_atomic", "triton_split_ordered")
 ANY = {"triton_split_atomic": ("d_post", "d_comb")}
-SOURCES = {"forward": "kernels/mhc_post/fused.py:19", "vjp": "kernels/mhc_post/fused.py:41"}
+SOURCES = {"forward": "kernels/mhc_post/fused.py:19", "vjp": "kernels/mhc_post/fused.py:41",
+           "must run mhc_post_forward": "kernels/mhc_post/tiles.py:7"}  # fmt: skip
 CLAIMS = {
     "bitwise": "the same Case gives the same bits, output by output, wherever the order promise is not `any`",
     "accuracy": "every output lies within the limits that its declared roundings derive",

@@ -51,7 +51,10 @@ def test_failures_are_errors_with_their_replay_and_a_clean_run_says_nothing(tmp_
         "error file=kernels/mhc_post/fused.py,line=19,title=ERROR%3A eager under edges%2C CPU",
         "error file=kernels/mhc_post/fused.py,line=19,title=FAIL%3A triton under accuracy%2C CPU",
     ]
-    assert "%0Anumcheck replay --specs kernels triton accuracy" in failing[1]
+    assert "%0AThe shrunk Case:%0Anumcheck replay --specs kernels triton accuracy" in failing[1]
+    assert "%0AThe first Case that failed:%0Anumcheck replay --specs kernels eager edges" in failing[0]
+    # Which of its kernels was changed nobody knows, so all are named.
+    assert all("%0AIts kernels: mhc_post_forward at kernels/mhc_post/tiles.py:7%0A" in line for line in failing)
     assert render_annotations(read(scene.write(tmp_path / "b.jsonl"))) == []
 
 
@@ -89,7 +92,9 @@ def test_other_bits_are_a_warning_at_their_kernel_and_accepting_is_advised_where
     head, title, message = re.split(r",title=|::", line.removeprefix("::"))
     assert head == "warning file=kernels/mhc_post/fused.py,line=19"
     assert title == "Other bits%3A triton on CPU"
-    assert re.fullmatch(r"out in \d+ of \d+ Cases; if that is meant: numcheck accept RECORDS --reason TEXT", message)
+    assert re.fullmatch(
+        r"out in \d+ of \d+ Cases; if that is meant: numcheck accept RECORDS --reason TEXT%0AIts.*", message
+    )
     failing = scene.moved(read(scene.write(tmp_path / "b.jsonl", count=12, failing=True)))
     told = render_annotations(failing, of(clean))
     assert any(line.startswith("::warning") and "out in" in line for line in told)

@@ -108,6 +108,44 @@ def test_no_text_of_a_record_makes_it_longer(few: Records, text: str) -> None:
     assert len(told.split("```")) % 2 == 1
 
 
+def test_a_mark_does_not_cover_cases_that_proved_nothing(clean: Records) -> None:
+    told = brief(clean)
+    row = next(line for line in told.splitlines() if line.startswith("| eager | "))
+    cells = {cell.strip() for cell in row.split("|")}
+    vacuous = sum(
+        row["kind"] == "case" and (row["spec"], row["law"], row["status"]) == ("eager", "bitwise", "VACUOUS")
+        for row in clean.rows
+    )
+    assert 0 < vacuous < 12
+    assert f"✓ 12, of them {vacuous} vacuous" in cells
+    assert "Vacuous: nothing in those Cases could have failed, so they prove nothing." in told
+    assert "Pooled" not in told
+    rows = [
+        {**row, "outputs": {n: {**o, "status": "VACUOUS"} for n, o in row["outputs"].items()}, "status": "VACUOUS"}
+        if row["kind"] == "pooled" and row["law"] == "accuracy" else row
+        for row in clean.rows
+    ]  # fmt: skip
+    told = brief(Records(tuple(rows)))
+    assert "| ✓ 12, pooled VACUOUS |" in told
+    assert "Pooled: the verdict on all Cases together, beside those on each." in told
+
+
+def test_the_gate_furthest_beyond_its_limit_leads(failing: Records) -> None:
+    """0 as a limit is no measure: whatever is beyond it is infinitely far."""
+    rows = []
+    for row in failing.rows:
+        if row["kind"] == "case" and row["status"] == "FAIL":
+            gates = [{**row["gates"][0], "kind": "exact", "value": 1.0, "limit": 0.0},
+                     {**row["gates"][0], "value": 225.0}, *row["gates"][1:]]  # fmt: skip
+            out = {
+                **row["outputs"]["out"],
+                "why": "guard: torn; exact 1 beyond 0; match 61 beyond 4; ceiling 225 beyond 1",
+            }
+            row = {**row, "gates": gates, "outputs": {**row["outputs"], "out": out}}
+        rows.append(row)
+    assert "out: guard: torn; ceiling 225 beyond 1; match 61 beyond 4; exact 1 beyond 0" in brief(Records(tuple(rows)))
+
+
 def test_problems_are_counted_and_said_to_be_elsewhere(failing: Records) -> None:
     told = brief(failing)
     assert "in the records, listed in the HTML page." in told

@@ -1,4 +1,4 @@
-"""Where a kernel's code stands: the one Triton function that it launches, or its own place."""
+"""Where a kernel's code stands: forward and vjp where they are defined, and each function that must run."""
 
 from __future__ import annotations
 
@@ -25,19 +25,28 @@ def line(place: str) -> str:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        # The forward launches one kernel, and so does the vjp.
-        ("mhc_post.triton", {"forward": "def mhc_post_forward(", "vjp": "def mhc_post_backward("}),
-        # The vjp names several, and any of them may be wrong.
-        ("mhc_post.triton_split_ordered", {"forward": "def mhc_post_forward(", "vjp": "def vjp_ordered("}),
+        (
+            "mhc_post.triton",
+            {
+                "forward": "def forward(",
+                "vjp": "def vjp(",
+                "must run mhc_post_forward": "def mhc_post_forward(",
+                "must run mhc_post_backward": "def mhc_post_backward(",
+            },
+        ),
         # No kernel of its own.
         ("mhc_post.eager", {"forward": "def forward(", "vjp": "def vjp("}),
-        # A partial of one.
-        ("sparse_mla.triton_fixed_point", {"vjp": "def vjp("}),
     ],
 )
 def test_it_is_the_function_that_a_reviewer_opens(name: str, expected: dict[str, str]) -> None:
     found = sources(SPECS[name])
     assert {what: line(place)[: len(expected[what])] for what, place in found.items()} == expected
+
+
+def test_a_partial_is_where_its_function_is() -> None:
+    spec = SPECS["mhc_post.triton"]
+    assert spec.vjp is not None
+    assert sources(spec.but(vjp=functools.partial(spec.vjp))) == sources(spec)
 
 
 def test_installed_code_and_code_without_a_file_have_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
