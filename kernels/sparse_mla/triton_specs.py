@@ -55,7 +55,7 @@ def _specs() -> tuple[KernelSpec, ...]:
 
     @functools.wraps(fixed_point.vjp)
     def judged(**given: Any) -> dict[str, Any]:
-        return fixed_point.vjp(**given, finer=FINER * (given["q"].shape[1] % 2))
+        return fixed_point.vjp(**{"finer": FINER * (given["q"].shape[1] % 2), **given})
 
     modules = (forward, backward, backward_kv, ordered, fixed_point)
     backwards: dict[str, Callable[..., dict[str, Any]]] = {
