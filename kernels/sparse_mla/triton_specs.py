@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,9 +52,8 @@ def _specs() -> tuple[KernelSpec, ...]:
     except ImportError as error:
         return tuple(_without_triton(name, error) for name in _CLAIMS)
 
-    @functools.wraps(fixed_point.vjp)
     def judged(**given: Any) -> dict[str, Any]:
-        return fixed_point.vjp(**{"finer": FINER * (given["q"].shape[1] % 2), **given})
+        return fixed_point.vjp(**given, finer=FINER * (given["q"].shape[1] % 2))
 
     modules = (forward, backward, backward_kv, ordered, fixed_point)
     backwards: dict[str, Callable[..., dict[str, Any]]] = {
