@@ -39,8 +39,8 @@ without comments, and the commit. Rows: faults.jsonl.gz beside this; printed by 
 Balance losses, grouped kernels and mHC post were scored at e7d4e78, sparse MLA at 27c2a59. Between the two
 the laws took an infinity for what overflows to it, which can revive a mutant that gave infinity or NaN alone:
 those kills were scored again. Two mutants of the grouped kernels have rows of Triton 3.9, for which they are
-a mistake (`maximum` of bf16 stays bf16; in 3.6 it is FP32, and no bit differs). The last 62 of sparse MLA were
-scored on two cores (torch 2.13, Triton 3.9); {missing} of its mutants have no row. The bitwise law has had one
+a mistake (`maximum` of bf16 stays bf16; in 3.6 it is FP32, and no bit differs). The last 78 of sparse MLA were
+scored on two cores (torch 2.13, Triton 3.9); {missing} of its mutants has no row. The bitwise law has had one
 more rung since, which can only kill more.
 
 Declared: numcheck faults --declared --workers 2 on two of the cores, {seconds} seconds; what only a GPU
