@@ -40,11 +40,13 @@ def judged_at(options: argparse.Namespace, command: Command) -> int:
         judge = _judge_alone(temporary / "judge")
         options.seed = _seed(options.profile)
         with checkout(options.at, temporary) as base:
+            print(f"judging at {options.at}; replay lines of this part fail in a checkout of it alone", flush=True)
             code = _judge(options, command, base_records, base, judge)
         # Said now: the other run may take an hour, and would be of no use.
         if code not in (0, 1) or not _judged(base_records):
             print(f"nothing could be judged at {options.at}: see above, or name a revision that has these kernels")
             return 2
+        print("judging here", flush=True)
         code = _judge(options, command, records, Path.cwd(), judge)
         if code not in (0, 1) or not _judged(records):
             print("nothing could be judged here: see above")
